@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+#include "base/base.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int ctn_err_set(struct ctn_err *err, int code, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (!err)
+		return code;
+	err->code = code;
+	va_start(ap, fmt);
+	vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
+	va_end(ap);
+	return code;
+}
+
+int ctn_err_prefix(struct ctn_err *err, const char *fmt, ...)
+{
+	char old[sizeof(err->msg)];
+	va_list ap;
+	int n;
+
+	if (!err)
+		return 0;
+	memcpy(old, err->msg, sizeof(old));
+	va_start(ap, fmt);
+	n = vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
+	va_end(ap);
+	if (n >= 0 && (size_t)n < sizeof(err->msg))
+		snprintf(err->msg + n, sizeof(err->msg) - (size_t)n, ": %s", old);
+	return err->code;
+}
+
+#ifdef CTN_DEBUG
+_Noreturn void ctn_assert_failed(const char *expr, const char *file, int line)
+{
+	ctn_error("invariant violated: %s (%s:%d)", expr, file, line);
+	abort();
+}
+#endif
