@@ -13,7 +13,9 @@
 # VARIANT=release (default) | debug (assertions, poison on drop) | asan | tsan
 
 VARIANT ?= release
-CC ?= gcc
+ifeq ($(origin CC),default)
+CC := gcc
+endif
 BUILD_ROOT ?= build
 ifeq ($(VARIANT),release)
 BUILD := $(BUILD_ROOT)
@@ -39,7 +41,7 @@ OPT_tsan := -O1 -DCTN_DEBUG -fsanitize=thread -fno-omit-frame-pointer
 WARN := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
 	-Wno-unused-parameter
 CFLAGS ?= -g
-ALL_CFLAGS := -std=c11 $(WARN) $(OPT_$(VARIANT)) $(CFLAGS) -fno-math-errno -pthread -MMD -MP \
+ALL_CFLAGS := -std=c11 -D_GNU_SOURCE $(WARN) $(OPT_$(VARIANT)) $(CFLAGS) -fno-math-errno -pthread -MMD -MP \
 	-Iuruntime -I. $(PKG_CFLAGS) $(BLAS_CFLAGS)
 ALL_LDFLAGS := $(OPT_$(VARIANT)) $(LDFLAGS) -pthread
 LIBS := $(PKG_LIBS) $(BLAS_LIBS) -lm -ldl
@@ -59,21 +61,25 @@ all: $(LIB) $(BINS)
 
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -c $< -o $@
+	@echo "CC $<"
+	@$(CC) $(ALL_CFLAGS) -c $< -o $@
 
 $(LIB): $(call obj,$(LIB_SRC))
 	@rm -f $@
-	ar rcs $@ $^
+	@ar rcs $@ $^
 
 $(BUILD)/computrond: $(call obj,$(DAEMON_SRC)) $(LIB)
-	$(CC) $(ALL_LDFLAGS) $^ -o $@ $(LIBS)
+	@echo "LD $@"
+	@$(CC) $(ALL_LDFLAGS) $^ -o $@ $(LIBS)
 
 $(BUILD)/computron: $(call obj,$(TOOL_SRC)) $(LIB)
-	$(CC) $(ALL_LDFLAGS) $^ -o $@ $(LIBS)
+	@echo "LD $@"
+	@$(CC) $(ALL_LDFLAGS) $^ -o $@ $(LIBS)
 
 $(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/obj/tests/unit/main.o $(LIB)
 	@mkdir -p $(@D)
-	$(CC) $(ALL_LDFLAGS) $^ -o $@ $(LIBS) -lcunit
+	@echo "LD $@"
+	@$(CC) $(ALL_LDFLAGS) $^ -o $@ $(LIBS) -lcunit
 
 .PHONY: unit
 unit: $(UNIT)

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 /* The main program behind every file of tests/unit: see test.h. */
-#define _GNU_SOURCE
 #include "test.h"
 
 #include <CUnit/CUnit.h>
