@@ -33,10 +33,10 @@ extern const struct ctn_test ctn_test_list[];
 extern const size_t ctn_test_count;
 
 /* Ends the running test as skipped; the reason must stand in tests/skips.list. */
-#define CTN_SKIP(reason)                                                                            \
-	do {                                                                                       \
-		ctn_test_skip(reason);                                                             \
-		return;                                                                            \
+#define CTN_SKIP(reason)               \
+	do {                           \
+		ctn_test_skip(reason); \
+		return;                \
 	} while (0)
 
 void ctn_test_skip(const char *reason);
@@ -47,13 +47,13 @@ const char *ctn_tests_dir(void);
 /* A fresh empty folder under $TMPDIR or /tmp, removed with all that is in it at exit. */
 const char *ctn_test_tmpdir(void);
 
-#define CTN_TEST(f)                                                                                 \
-	{                                                                                          \
-		#f, f                                                                              \
+#define CTN_TEST(f)   \
+	{             \
+#f, f \
 	}
-#define CTN_TESTS(suite, ...)                                                                       \
-	const char *const ctn_test_suite = suite;                                                  \
-	const struct ctn_test ctn_test_list[] = {__VA_ARGS__};                                      \
+#define CTN_TESTS(suite, ...)                                  \
+	const char *const ctn_test_suite = suite;              \
+	const struct ctn_test ctn_test_list[] = {__VA_ARGS__}; \
 	const size_t ctn_test_count = sizeof(ctn_test_list) / sizeof(ctn_test_list[0]);
 
 #endif

@@ -14,14 +14,14 @@
 #include <sys/types.h>
 
 #define CTN_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
-#define CTN_MIN(a, b) ((a) < (b) ? (a) : (b))
-#define CTN_MAX(a, b) ((a) > (b) ? (a) : (b))
-#define CTN_KIB ((uint64_t)1 << 10)
-#define CTN_MIB ((uint64_t)1 << 20)
-#define CTN_GIB ((uint64_t)1 << 30)
+#define CTN_MIN(a, b)    ((a) < (b) ? (a) : (b))
+#define CTN_MAX(a, b)    ((a) > (b) ? (a) : (b))
+#define CTN_KIB          ((uint64_t)1 << 10)
+#define CTN_MIB          ((uint64_t)1 << 20)
+#define CTN_GIB          ((uint64_t)1 << 30)
 #define CTN_NSEC_PER_SEC 1000000000ull
 #define CTN_PRINTF(f, a) __attribute__((format(printf, f, a)))
-#define CTN_CLEANUP(fn) __attribute__((cleanup(fn)))
+#define CTN_CLEANUP(fn)  __attribute__((cleanup(fn)))
 
 /* Rounds up or down to a multiple of a power of two. The caller rules out overflow. */
 static inline uint64_t ctn_align_up(uint64_t v, uint64_t a)
@@ -72,8 +72,8 @@ void ctn_log_set_level(enum ctn_log_level level);
 void ctn_log(enum ctn_log_level level, const char *fmt, ...) CTN_PRINTF(2, 3);
 
 #define ctn_error(...) ctn_log(CTN_LOG_ERROR, __VA_ARGS__)
-#define ctn_warn(...) ctn_log(CTN_LOG_WARN, __VA_ARGS__)
-#define ctn_info(...) ctn_log(CTN_LOG_INFO, __VA_ARGS__)
+#define ctn_warn(...)  ctn_log(CTN_LOG_WARN, __VA_ARGS__)
+#define ctn_info(...)  ctn_log(CTN_LOG_INFO, __VA_ARGS__)
 #define ctn_debug(...) ctn_log(CTN_LOG_DEBUG, __VA_ARGS__)
 
 /* ---- assertions ------------------------------------------------------------------------ */
@@ -88,6 +88,52 @@ _Noreturn void ctn_assert_failed(const char *expr, const char *file, int line);
 #else
 #define CTN_ASSERT(e) ((void)sizeof(!(e)))
 #endif
+
+/* ---- encodings and digests ------------------------------------------------------------- */
+
+/* Every dtype that a safetensors header may name. What a kernel can compute with is asked
+ * elsewhere. */
+enum ctn_dtype {
+	CTN_DTYPE_F4,
+	CTN_DTYPE_F6_E2M3,
+	CTN_DTYPE_F6_E3M2,
+	CTN_DTYPE_BOOL,
+	CTN_DTYPE_U8,
+	CTN_DTYPE_I8,
+	CTN_DTYPE_F8_E5M2,
+	CTN_DTYPE_F8_E4M3,
+	CTN_DTYPE_F8_E8M0,
+	CTN_DTYPE_F8_E4M3FNUZ,
+	CTN_DTYPE_F8_E5M2FNUZ,
+	CTN_DTYPE_I16,
+	CTN_DTYPE_U16,
+	CTN_DTYPE_F16,
+	CTN_DTYPE_BF16,
+	CTN_DTYPE_I32,
+	CTN_DTYPE_U32,
+	CTN_DTYPE_F32,
+	CTN_DTYPE_C64,
+	CTN_DTYPE_F64,
+	CTN_DTYPE_I64,
+	CTN_DTYPE_U64,
+	CTN_DTYPE_COUNT
+};
+
+/* "BF16" and the like, and the size of an element in bits. */
+const char *ctn_dtype_name(enum ctn_dtype dtype);
+unsigned int ctn_dtype_bits(enum ctn_dtype dtype);
+/* By exact name; -ENOENT. */
+int ctn_dtype_parse(const char *name, enum ctn_dtype *dtype);
+
+/* How the elements of a tensor are stored. Codec, group size and scales will join here. */
+struct ctn_encoding {
+	enum ctn_dtype dtype;
+};
+
+/* 128 bits of XXH3 in canonical (big-endian) byte order. */
+struct ctn_digest {
+	uint8_t bytes[16];
+};
 
 /* ---- clock ----------------------------------------------------------------------------- */
 

@@ -72,8 +72,8 @@ int ctn_read_file(const char *path, size_t max, char **data, size_t *len, struct
 	if (fd < 0)
 		return fd;
 	if (size > max) {
-		rc = ctn_err_set(err, -EFBIG, "%s: expected at most %zu bytes, found %llu", path, max,
-				 (unsigned long long)size);
+		rc = ctn_err_set(err, -EFBIG, "%s: expected at most %zu bytes, found %llu", path,
+				 max, (unsigned long long)size);
 		goto out_close;
 	}
 	buf = malloc((size_t)size + 1);

@@ -41,9 +41,8 @@ static int parse_scaled(const char *what, const char *s, uint64_t base, uint64_t
 			scale *= base;
 	}
 	if (ctn_mul_overflows(whole, scale, &v) ||
-	    ctn_add_overflows(v, (uint64_t)((double)fraction / (double)fraction_div *
-					    (double)scale),
-			      &v))
+	    ctn_add_overflows(
+		    v, (uint64_t)((double)fraction / (double)fraction_div * (double)scale), &v))
 		return ctn_err_set(err, -ERANGE, "%s \"%s\": too large", what, s);
 	*out = v;
 	return 0;

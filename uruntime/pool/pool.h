@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * pool: host memory for parts. Equal segments of huge pages, cut into extents of 2 MiB
+ * multiples; a frame is a list of extents with one linear byte space.
+ *
+ * A frame goes LOADING -> CLEAN -> gone. While LOADING its owner may write it; from seal on it
+ * is read-only, also to us. A CLEAN frame without a lease may vanish at any moment (evicted
+ * here, or taken by the kernel'"'"'s reclaim with the kmod provider): every call takes
+ * (id, generation), and one that is gone answers -ESTALE. That is an ordinary drop.
+ *
+ * All functions may be called from any thread.
+ */
+#ifndef CTN_POOL_H
+#define CTN_POOL_H
+
+#include "base/base.h"
+#include "checkpoint/checkpoint.h" /* struct ctn_frame_key */
+
+struct ctn_pool;
+
+#define CTN_EXTENT_ALIGN (2 * CTN_MIB)
+#define CTN_OWNER_DATA   64
+
+struct ctn_frame_ref {
+	uint64_t id;
+	uint64_t generation;
+};
+
+enum ctn_frame_state { CTN_FRAME_LOADING, CTN_FRAME_CLEAN };
+
+struct ctn_frame_info {
+	struct ctn_frame_ref ref;
+	struct ctn_frame_key key;
+	enum ctn_frame_state state;
+	uint64_t bytes;   /* asked for */
+	uint64_t charged; /* taken from the pool: a multiple of CTN_EXTENT_ALIGN */
+	uint32_t leases;
+	struct ctn_digest digest; /* once CLEAN */
+	uint8_t owner[CTN_OWNER_DATA];
+};
+
+/* A piece of a segment. Addresses are stable for the life of the pool. */
+struct ctn_extent {
+	uint8_t *addr;
+	uint64_t bytes;
+	uint32_t segment;
+	uint64_t segment_offset;
+};
+
+struct ctn_segment {
+	uint8_t *addr;
+	uint64_t bytes;
+	int node; /* NUMA node, -1 unknown */
+	bool hot; /* to be registered for DMA */
+};
+
+struct ctn_pool_config {
+	const char *provider;   /* "thp", "plain", "lossy", ...; NULL: the best there is */
+	const char *name;       /* kmod: the pool'"'"'s name; else NULL */
+	uint64_t bytes;         /* whole pool, rounded down to CTN_EXTENT_ALIGN */
+	uint64_t hot_bytes;     /* UINT64_MAX: all of it */
+	uint64_t segment_bytes; /* 0: 1 GiB */
+	int node;               /* NUMA node, -1 any */
+	bool poison;            /* fill with 0xdb on evict (test builds) */
+};
+
+struct ctn_pool_stats {
+	const char *provider;
+	char why[256]; /* why a better provider was not taken; empty: none better */
+	uint64_t total_bytes;
+	uint64_t free_bytes;    /* by the allocator */
+	uint64_t loading_bytes; /* by a walk over the frames, as are the next two */
+	uint64_t clean_bytes;
+	uint64_t leased_bytes; /* included in clean_bytes */
+	uint64_t frames;
+	uint64_t resident_bytes; /* the kernel'"'"'s own figures for these mappings: Rss and */
+	uint64_t huge_bytes;     /* AnonHugePages/ShmemPmdMapped of /proc/self/smaps */
+	uint64_t evictions;
+	uint64_t refused_evictions;
+};
+
+/* -EINVAL for a pool of less than one extent, -ENOENT for an unknown provider, -ENOMEM. */
+int ctn_pool_open(const struct ctn_pool_config *cfg, struct ctn_pool **pool, struct ctn_err *err);
+/* No lease and no LOADING frame may be left. */
+void ctn_pool_close(struct ctn_pool *pool);
+
+/* A new LOADING frame of `bytes` bytes, owned by the caller until seal or abort. -ENOSPC when
+ * there is no room, -EEXIST when a frame of that key is LOADING or CLEAN (*ref names it),
+ * -EFBIG when it could never fit. `node` is a wish; -1 any. */
+int ctn_pool_alloc(struct ctn_pool *pool, const struct ctn_frame_key *key, uint64_t bytes, int node,
+		   struct ctn_frame_ref *ref);
+/* LOADING -> CLEAN, with one lease for the caller. The bytes are read-only from here on. */
+int ctn_pool_seal(struct ctn_pool *pool, struct ctn_frame_ref ref, const struct ctn_digest *digest,
+		  const uint8_t owner[CTN_OWNER_DATA]);
+/* LOADING -> gone. No I/O may be in flight into it. */
+int ctn_pool_abort(struct ctn_pool *pool, struct ctn_frame_ref ref);
+
+/* The frame of a key. -ENOENT. It may be stale when you use it. */
+int ctn_pool_lookup(struct ctn_pool *pool, const struct ctn_frame_key *key,
+		    struct ctn_frame_info *info);
+/* Up to `max` frames into `infos` (NULL with max 0 counts). Returns how many there are. */
+size_t ctn_pool_list(struct ctn_pool *pool, struct ctn_frame_info *infos, size_t max);
+
+/* One more lease on a CLEAN frame. -ESTALE when it is gone. */
+int ctn_pool_lease(struct ctn_pool *pool, struct ctn_frame_ref ref);
+void ctn_pool_release(struct ctn_pool *pool, struct ctn_frame_ref ref);
+/* CLEAN and unleased -> gone. -EBUSY (leased or LOADING), -ESTALE. Moves no bytes. */
+int ctn_pool_evict(struct ctn_pool *pool, struct ctn_frame_ref ref);
+
+/* The extents of a frame, in linear order. They stay valid while the caller owns it (LOADING)
+ * or holds a lease; -ESTALE. The array belongs to the pool. */
+int ctn_pool_extents(struct ctn_pool *pool, struct ctn_frame_ref ref,
+		     const struct ctn_extent **extents, uint32_t *count);
+
+/* Readable when frames were lost that the caller did not evict. -1: this provider never does. */
+int ctn_pool_event_fd(struct ctn_pool *pool);
+/* The next such loss; false when there is none. */
+bool ctn_pool_next_loss(struct ctn_pool *pool, struct ctn_frame_ref *ref);
+
+/* A descriptor through which another process can map the frame read-only; -ENOTSUP when the
+ * provider has none. The caller closes it. */
+int ctn_pool_export(struct ctn_pool *pool, struct ctn_frame_ref ref);
+
+uint32_t ctn_pool_segment_count(struct ctn_pool *pool);
+void ctn_pool_segment(struct ctn_pool *pool, uint32_t i, struct ctn_segment *segment);
+void ctn_pool_set_hot(struct ctn_pool *pool, uint32_t segment, bool hot);
+
+/* The kernel'"'"'s figures are read from /proc only with `with_proc` (slow). */
+void ctn_pool_get_stats(struct ctn_pool *pool, bool with_proc, struct ctn_pool_stats *stats);
+
+/* Test provider "lossy": gives up about one unleased CLEAN frame in every `one_in` calls to
+ * lookup or lease, chosen by `seed`, with a loss event. 0 turns it off. */
+void ctn_pool_lossy_set(struct ctn_pool *pool, uint64_t seed, uint32_t one_in);
+
+#endif
