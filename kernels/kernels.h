@@ -38,7 +38,7 @@ struct ctn_vector {
 #define CTN_KV_BLOCK 16u
 
 /*
- * Paged KV of one rank: block b of layer l (counted among the rank'"'"'s own decoder layers) is
+ * Paged KV of one rank: block b of layer l (counted among the rank's own decoder layers) is
  * at base + b * block_stride + l * layer_stride, and holds
  * [2 (k, v)][kv_heads][CTN_KV_BLOCK][head_dim] floats.
  */
@@ -58,7 +58,7 @@ struct ctn_batch {
 	const uint32_t *positions;   /* [tokens] */
 	const uint32_t *seq_start;   /* [sequences + 1] */
 	const uint32_t *token_seq;   /* [tokens]: its sequence */
-	const uint32_t *block_table; /* all sequences'"'"' block ids, concatenated */
+	const uint32_t *block_table; /* all sequences' block ids, concatenated */
 	const uint32_t *table_start; /* [sequences] */
 };
 
@@ -66,7 +66,7 @@ struct ctn_attention_shape {
 	uint32_t heads;    /* query heads on this rank */
 	uint32_t kv_heads; /* kv heads on this rank; heads % kv_heads == 0 */
 	uint32_t head_dim;
-	uint32_t qkv_stride; /* floats from one token'"'"'s row to the next:
+	uint32_t qkv_stride; /* floats from one token's row to the next:
 			      * (heads + 2 kv_heads) * head_dim */
 	float scale;
 };
@@ -103,12 +103,12 @@ struct ctn_kernels {
 	void (*rope)(struct ctn_stream *stream, float *qkv, const struct ctn_batch *batch,
 		     const struct ctn_attention_shape *shape, const float *inv_freq);
 
-	/* Stores k and v of every token of the batch into its sequence'"'"'s blocks. */
+	/* Stores k and v of every token of the batch into its sequence's blocks. */
 	void (*kv_store)(struct ctn_stream *stream, const float *qkv, const struct ctn_batch *batch,
 			 const struct ctn_attention_shape *shape, const struct ctn_kv_cache *kv,
 			 uint32_t layer);
 
-	/* Causal attention of each token over its sequence'"'"'s stored positions 0 .. its own.
+	/* Causal attention of each token over its sequence's stored positions 0 .. its own.
 	 * out[t] is [heads * head_dim]. */
 	void (*attention)(struct ctn_stream *stream, float *out, const float *qkv,
 			  const struct ctn_batch *batch, const struct ctn_attention_shape *shape,

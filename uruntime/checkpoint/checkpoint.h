@@ -17,7 +17,7 @@
 struct ctn_tensor {
 	const char *name;
 	struct ctn_encoding encoding;
-	uint32_t file; /* index into the checkpoint'"'"'s files; 0 in a lone container */
+	uint32_t file; /* index into the checkpoint's files; 0 in a lone container */
 	uint32_t rank; /* number of dimensions; 0 is a scalar */
 	const uint64_t *shape;
 	uint64_t offset; /* absolute, in the file; any byte */
@@ -155,7 +155,7 @@ enum ctn_role {
 	CTN_ROLE_PROJECT_IN, /* [hidden, embed_dim] */
 	CTN_ROLE_NORM1_W,    /* [hidden] before (post-LN: after) attention */
 	CTN_ROLE_NORM1_B,
-	CTN_ROLE_QKV_W, /* rows of q, then k, then v, of this rank'"'"'s heads */
+	CTN_ROLE_QKV_W, /* rows of q, then k, then v, of this rank's heads */
 	CTN_ROLE_QKV_B,
 	CTN_ROLE_OUT_W, /* [hidden, heads share * head_dim] */
 	CTN_ROLE_OUT_B,
@@ -179,7 +179,7 @@ enum ctn_part_kind { CTN_PART_ATTENTION, CTN_PART_MLP, CTN_PART_REST, CTN_PART_K
 
 /* Bytes of one file that are read into consecutive bytes of a frame. Offset, length and
  * frame offset are multiples of CTN_IO_ALIGN, so that O_DIRECT can read them; the last run
- * of a file may reach past its end, and a read that stops at the file'"'"'s size is complete. */
+ * of a file may reach past its end, and a read that stops at the file's size is complete. */
 #define CTN_IO_ALIGN 4096u
 
 struct ctn_run {
@@ -191,7 +191,7 @@ struct ctn_run {
 
 /* A whole tensor inside the frame of a part. */
 struct ctn_part_tensor {
-	uint32_t tensor;       /* index into the checkpoint'"'"'s tensors */
+	uint32_t tensor;       /* index into the checkpoint's tensors */
 	uint64_t frame_offset; /* any byte */
 };
 
@@ -209,7 +209,7 @@ struct ctn_frame_key {
 #define CTN_PACK_MAX   (32 * CTN_MIB)
 
 struct ctn_part {
-	uint32_t id; /* index into the plan'"'"'s parts; they stand in the order in
+	uint32_t id; /* index into the plan's parts; they stand in the order in
 		      * which execution first needs them */
 	bool pack;
 	enum ctn_part_kind kind; /* of the first layer in it */
@@ -235,7 +235,7 @@ struct ctn_rect {
 	uint64_t height;
 };
 
-/* A shard'"'"'s part: the unit of a device frame. Small ones are joined with the piece before. */
+/* A shard's part: the unit of a device frame. Small ones are joined with the piece before. */
 struct ctn_piece {
 	enum ctn_part_kind kind;
 	uint64_t bytes;   /* tensors aligned to CTN_TENSOR_ALIGN inside */
@@ -246,11 +246,11 @@ struct ctn_piece {
 
 #define CTN_TENSOR_ALIGN 256u
 
-/* Where a role'"'"'s matrix or vector lies on a device. */
+/* Where a role's matrix or vector lies on a device. */
 struct ctn_slot {
 	bool present;
-	bool transposed; /* stored [in, out] (GPT-2'"'"'s Conv1D) */
-	bool alias;      /* lies in the embed layer'"'"'s shard of the same rank */
+	bool transposed; /* stored [in, out] (GPT-2's Conv1D) */
+	bool alias;      /* lies in the embed layer's shard of the same rank */
 	struct ctn_encoding encoding;
 	uint32_t piece;
 	uint64_t offset;     /* in the piece */

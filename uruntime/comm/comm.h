@@ -15,11 +15,11 @@
 
 struct ctn_comm_group;
 
-/* One rank'"'"'s end of a group. */
+/* One rank's end of a group. */
 struct ctn_comm;
 
 /*
- * A group of `size` ranks in this process; comms[i] is rank i'"'"'s end, to be used by one thread
+ * A group of `size` ranks in this process; comms[i] is rank i's end, to be used by one thread
  * at a time. `max_floats` bounds one collective. -ENOMEM.
  */
 int ctn_comm_local_new(uint32_t size, uint64_t max_floats, struct ctn_comm **comms,
@@ -31,13 +31,13 @@ uint32_t ctn_comm_size(const struct ctn_comm *comm);
 
 /* x[i] = sum over ranks of x[i], on every rank. Size 1: nothing to do. */
 int ctn_comm_all_reduce(struct ctn_comm *comm, struct ctn_stream *stream, float *x, uint64_t n);
-/* out[r * n + i] = rank r'"'"'s x[i], on every rank. */
+/* out[r * n + i] = rank r's x[i], on every rank. */
 int ctn_comm_all_gather(struct ctn_comm *comm, struct ctn_stream *stream, float *out,
 			const float *x, uint64_t n);
 /* x of rank `root` on every rank. */
 int ctn_comm_broadcast(struct ctn_comm *comm, struct ctn_stream *stream, float *x, uint64_t n,
 		       uint32_t root);
-/* A pair of calls on two ranks; the receiver'"'"'s x becomes the sender'"'"'s. */
+/* A pair of calls on two ranks; the receiver's x becomes the sender's. */
 int ctn_comm_send(struct ctn_comm *comm, struct ctn_stream *stream, const float *x, uint64_t n,
 		  uint32_t to);
 int ctn_comm_recv(struct ctn_comm *comm, struct ctn_stream *stream, float *x, uint64_t n,

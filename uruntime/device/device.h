@@ -27,7 +27,7 @@ struct ctn_device_props {
 	char pci[16];         /* empty: none */
 	uint64_t link_rate;   /* bytes/s of its own link; 0: as fast as memory */
 	int uplink;           /* group that shares an uplink, -1: none */
-	uint64_t uplink_rate; /* bytes/s of that group'"'"'s uplink */
+	uint64_t uplink_rate; /* bytes/s of that group's uplink */
 	uint64_t layer_ns;    /* emulated compute time of a layer, 0: none */
 };
 
@@ -64,7 +64,7 @@ struct ctn_device_memory {
 void ctn_device_get_memory(struct ctn_device *dev, struct ctn_device_memory *mem);
 
 /* Makes host memory known for DMA, or forgets it. Segments of hot pools; -ENOTSUP is no
- * error of the caller'"'"'s: copies then go through a bounce buffer. */
+ * error of the caller's: copies then go through a bounce buffer. */
 int ctn_device_register_host(struct ctn_device *dev, void *addr, uint64_t bytes);
 void ctn_device_unregister_host(struct ctn_device *dev, void *addr, uint64_t bytes);
 
@@ -87,11 +87,11 @@ bool ctn_event_done(struct ctn_event *event);
 /* 0, or the error that the device met in the work of this event. */
 int ctn_event_wait(struct ctn_event *event);
 
-/* Called from a backend'"'"'s thread when a load has completed. It must not block. */
+/* Called from a backend's thread when a load has completed. It must not block. */
 typedef void ctn_load_done_fn(void *arg, int rc);
 
 /*
- * Enqueues copies on the device'"'"'s link, in order after all loads before it; returns at once.
+ * Enqueues copies on the device's link, in order after all loads before it; returns at once.
  * The array is copied; the source bytes stay valid and unchanged until `done`. Then `event`
  * (if not NULL) is set and `done` (if not NULL) is called, in this order.
  */
@@ -108,7 +108,7 @@ int ctn_stream_wait(struct ctn_stream *stream, struct ctn_event *event);
  * host bytes are free for reuse on return from `upload`, filled after `sync` by `download`. */
 int ctn_stream_upload(struct ctn_stream *stream, void *dst, const void *src, uint64_t bytes);
 int ctn_stream_download(struct ctn_stream *stream, void *dst, const void *src, uint64_t bytes);
-/* Marks the end of a layer'"'"'s compute; a backend that emulates compute time waits here until
+/* Marks the end of a layer's compute; a backend that emulates compute time waits here until
  * layer_ns after the layer began. */
 int ctn_stream_layer_begin(struct ctn_stream *stream);
 int ctn_stream_layer_end(struct ctn_stream *stream);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * model: the decoder of one rank, driven by the architecture and the plan over the device'"'"'s
+ * model: the decoder of one rank, driven by the architecture and the plan over the device's
  * kernel table; paged KV; sampling.
  */
 #ifndef CTN_MODEL_H
@@ -15,7 +15,7 @@
 
 /*
  * One forward pass of one batch. Self-contained and immutable: it holds no pointer into
- * anyone'"'"'s state, so that it could cross a network. Sequence s has tokens
+ * anyone's state, so that it could cross a network. Sequence s has tokens
  * [seq_start[s], seq_start[s+1]), at consecutive positions that end where its context ends,
  * and enough block ids to hold positions 0 .. last.
  */
@@ -82,7 +82,7 @@ void ctn_decoder_free(struct ctn_decoder *dec);
 typedef int ctn_layer_wait_fn(void *arg, uint32_t layer, struct ctn_stream *stream);
 
 /*
- * Runs a step on this rank'"'"'s stream and waits for its end. On the last stage `logits`
+ * Runs a step on this rank's stream and waits for its end. On the last stage `logits`
  * (host, [rows, vocab]) is filled, on tp rank 0 of it alone; elsewhere it may be NULL. The
  * caller owns step and logits. One thread at a time per decoder. A failed step leaves the KV
  * of its tokens undefined and nothing else.

@@ -5,7 +5,7 @@
  *
  * A frame goes LOADING -> CLEAN -> gone. While LOADING its owner may write it; from seal on it
  * is read-only, also to us. A CLEAN frame without a lease may vanish at any moment (evicted
- * here, or taken by the kernel'"'"'s reclaim with the kmod provider): every call takes
+ * here, or taken by the kernel's reclaim with the kmod provider): every call takes
  * (id, generation), and one that is gone answers -ESTALE. That is an ordinary drop.
  *
  * All functions may be called from any thread.
@@ -56,7 +56,7 @@ struct ctn_segment {
 
 struct ctn_pool_config {
 	const char *provider;   /* "thp", "plain", "lossy", ...; NULL: the best there is */
-	const char *name;       /* kmod: the pool'"'"'s name; else NULL */
+	const char *name;       /* kmod: the pool's name; else NULL */
 	uint64_t bytes;         /* whole pool, rounded down to CTN_EXTENT_ALIGN */
 	uint64_t hot_bytes;     /* UINT64_MAX: all of it */
 	uint64_t segment_bytes; /* 0: 1 GiB */
@@ -73,7 +73,7 @@ struct ctn_pool_stats {
 	uint64_t clean_bytes;
 	uint64_t leased_bytes; /* included in clean_bytes */
 	uint64_t frames;
-	uint64_t resident_bytes; /* the kernel'"'"'s own figures for these mappings: Rss and */
+	uint64_t resident_bytes; /* the kernel's own figures for these mappings: Rss and */
 	uint64_t huge_bytes;     /* AnonHugePages/ShmemPmdMapped of /proc/self/smaps */
 	uint64_t evictions;
 	uint64_t refused_evictions;
@@ -125,7 +125,7 @@ uint32_t ctn_pool_segment_count(struct ctn_pool *pool);
 void ctn_pool_segment(struct ctn_pool *pool, uint32_t i, struct ctn_segment *segment);
 void ctn_pool_set_hot(struct ctn_pool *pool, uint32_t segment, bool hot);
 
-/* The kernel'"'"'s figures are read from /proc only with `with_proc` (slow). */
+/* The kernel's figures are read from /proc only with `with_proc` (slow). */
 void ctn_pool_get_stats(struct ctn_pool *pool, bool with_proc, struct ctn_pool_stats *stats);
 
 /* Test provider "lossy": gives up about one unleased CLEAN frame in every `one_in` calls to

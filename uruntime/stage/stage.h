@@ -77,8 +77,8 @@ void ctn_stage_close(struct ctn_stage *stage);
 
 /*
  * Starts to read `part` of `ckpt` into the frame that `extents` describe (a LOADING frame of
- * the caller'"'"'s; both arrays and the checkpoint stay valid until `done`). Never blocks on I/O.
- * Files whose identity is not the checkpoint'"'"'s any more, or that end early, fail the job with
+ * the caller's; both arrays and the checkpoint stay valid until `done`). Never blocks on I/O.
+ * Files whose identity is not the checkpoint's any more, or that end early, fail the job with
  * their name. Any thread. The job handle is valid until `done` was called.
  */
 int ctn_stage_submit(struct ctn_stage *stage, const struct ctn_checkpoint *ckpt,
@@ -92,7 +92,7 @@ void ctn_stage_get_stats(struct ctn_stage *stage, struct ctn_stage_stats *stats)
 
 /*
  * The digest of a part whose bytes lie in the given extents: XXH3-128 over the ordered
- * XXH3-128 digests of its tensors'"'"' 1 MiB chunks; chunks restart at each tensor. Any thread.
+ * XXH3-128 digests of its tensors' 1 MiB chunks; chunks restart at each tensor. Any thread.
  */
 void ctn_part_digest(const struct ctn_checkpoint *ckpt, const struct ctn_part *part,
 		     const struct ctn_extent *extents, uint32_t extent_count,
