@@ -8,9 +8,13 @@
 #   make check-asan      unit and end-to-end tests under ASan and UBSan
 #   make check-tsan      the same under TSan
 #   make check-ref       the reference in tests/ref against transformers (PyPI, in a venv)
-#   make lint            formatting, folder arrows, compiler warnings of gcc and clang
+#   make check-mutants   planted faults, each of which a test must catch (needs nothing built)
+#   make lint            formatting, folder arrows, length of files, scripts
+#   make deps            installs what all of this needs (tools/install-deps)
 #
-# VARIANT=release (default) | debug (assertions, poison on drop) | asan | tsan
+# VARIANT=release (default; of the check-* targets: debug) | debug (assertions, poison on drop)
+#   | asan | tsan
+# WERROR=0 lets warnings pass, BUILD_ROOT=DIR builds there, CC=clang with clang.
 
 VARIANT ?= release
 ifeq ($(origin CC),default)
@@ -34,11 +38,14 @@ BLAS_LIBS := -L$(BLAS_DIR) -Wl,-rpath,$(BLAS_DIR) -lopenblas
 
 OPT_release := -O2
 OPT_debug := -O2 -DCTN_DEBUG
+# gcc's flow analysis sees ghosts in instrumented code.
+OPT_sanitizer := -Wno-format-truncation -Wno-maybe-uninitialized -fno-omit-frame-pointer
 OPT_asan := -O1 -DCTN_DEBUG -fsanitize=address,undefined -fno-sanitize-recover=undefined \
-	-fno-omit-frame-pointer
-OPT_tsan := -O1 -DCTN_DEBUG -fsanitize=thread -fno-omit-frame-pointer
+	$(OPT_sanitizer)
+OPT_tsan := -O1 -DCTN_DEBUG -fsanitize=thread $(OPT_sanitizer)
 
-WARN := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
+WERROR ?= 1
+WARN := -Wall -Wextra $(if $(filter 1,$(WERROR)),-Werror) -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
 	-Wno-unused-parameter
 CFLAGS ?= -g
 ALL_CFLAGS := -std=c11 -D_GNU_SOURCE $(WARN) $(OPT_$(VARIANT)) $(CFLAGS) -fno-math-errno -pthread -MMD -MP \
@@ -84,6 +91,52 @@ $(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/obj/tests/unit/main.
 .PHONY: unit
 unit: $(UNIT)
 .SECONDARY: $(call obj,$(UNIT_SRC) tests/unit/main.c)
+
+# ---- the commands of people ---------------------------------------------------------------
+
+CHECK_VARIANT := $(if $(filter file,$(origin VARIANT)),debug,$(VARIANT))
+SUB = +@$(MAKE) --no-print-directory
+
+.PHONY: deps
+deps:
+	@tools/install-deps
+
+.PHONY: demo
+demo:
+	@tools/install-deps build demo
+	$(SUB) VARIANT=release WERROR=0 -j$(JOBS) all
+	@tools/demo $(BUILD_ROOT)
+
+.PHONY: check lint
+check:
+	@tools/install-deps
+	@BUILD_ROOT="$(BUILD_ROOT)" CC="$(CC)" tests/check $(STAGES)
+lint:
+	@tests/run tools/lint
+
+JOBS ?= $(shell nproc)
+E2E := $(filter-out %/harness.py,$(sort $(wildcard tests/e2e/*.py)))
+# TESTS="pool evict" picks the programs whose name holds one of the words.
+pick = $(strip $(if $(TESTS),$(foreach t,$(TESTS),$(foreach f,$1,$(if $(findstring $t,$(notdir $f)),$f))),$1))
+RUN = tests/run --build $(BUILD) $(RUNFLAGS)
+
+.PHONY: check-unit check-e2e check-asan check-tsan check-mutants run-unit run-e2e
+check-unit:
+	$(SUB) VARIANT=$(CHECK_VARIANT) run-unit
+check-e2e:
+	$(SUB) VARIANT=$(CHECK_VARIANT) run-e2e
+check-asan:
+	$(SUB) VARIANT=asan run-unit
+	$(SUB) VARIANT=asan run-e2e
+check-tsan:
+	$(SUB) VARIANT=tsan run-unit
+	$(SUB) VARIANT=tsan run-e2e
+check-mutants:
+	@tests/run --timeout 600 tests/mutants/run
+run-unit: unit
+	@$(RUN) $(call pick,$(UNIT))
+run-e2e: all
+	@$(RUN) --timeout 300 $(call pick,$(E2E))
 
 .PHONY: clean
 clean:

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A thin layer over CUnit for the programs in tests/unit: one file, one suite, one list of
- * tests. Each test prints "ok SUITE/NAME", "not ok SUITE/NAME" or "skip SUITE/NAME: why", the
- * lines that tests/run counts; CUnit prints what failed and where. The exit status is
- * non-zero when a test failed.
+ * tests. The program prints "plan N", each test "ok SUITE/NAME", "not ok SUITE/NAME" or "skip
+ *SUITE/NAME: why", the lines that tests/run counts; CUnit prints what failed and where. The exit
+ *status is non-zero when a test failed.
  *
  *	static void test_adds(void)
  *	{
