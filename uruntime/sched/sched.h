@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * sched: which model to load, what to drop, which request to admit, which step to start. Pure
+ * logic: events in, actions out; no I/O, no clock of its own (the time is an argument), no
+ * allocation after the models are added. The daemon and the simulator run this same code.
+ *
+ * It keeps a mirror of what the devices hold: bytes a model charges on each of its ranks'
+ * devices (weights, workspace, KV), rounded as the allocator rounds them. An action is taken
+ * to succeed; what fails comes back as an event.
+ *
+ * Not thread-safe: one thread (the engine's, the simulator's) owns a scheduler.
+ */
+#ifndef CTN_SCHED_H
+#define CTN_SCHED_H
+
+#include "base/base.h"
+
+struct ctn_sched;
+
+#define CTN_SCHED_MAX_DEVICES 64
+
+struct ctn_sched_config {
+	const char *policy; /* NULL: "lru" */
+	uint32_t device_count;
+	const uint64_t *device_bytes; /* capacity of each, a multiple of its granule; copied */
+	const uint64_t *granules;     /* copied */
+	uint32_t max_models;
+	uint32_t max_requests; /* request slots 0 .. max_requests - 1 */
+};
+
+/* What one rank of a model charges. */
+struct ctn_sched_rank {
+	uint32_t device;
+	uint64_t weight_bytes;    /* all its shards, as charged */
+	uint64_t workspace_bytes; /* as charged */
+	uint64_t kv_block_bytes;  /* of one block; a budget of n blocks charges n times that,
+				   * rounded up to the granule */
+};
+
+struct ctn_sched_model {
+	uint32_t rank_count;
+	const struct ctn_sched_rank *ranks; /* copied */
+	uint32_t max_sequences;             /* admitted at a time */
+};
+
+/* -ENOENT for an unknown policy, -EINVAL, -ENOMEM. */
+int ctn_sched_new(const struct ctn_sched_config *cfg, struct ctn_sched **sched,
+		  struct ctn_err *err);
+void ctn_sched_free(struct ctn_sched *sched);
+/* Models are numbered in the order of these calls. -EFBIG with the device and the bytes when it
+ * would not fit on its empty devices with one KV block. */
+int ctn_sched_add_model(struct ctn_sched *sched, const struct ctn_sched_model *model,
+			struct ctn_err *err);
+
+/* Names of the policies, NULL-terminated; the first is the default. */
+const char *const *ctn_sched_policies(void);
+
+enum ctn_sched_event_type {
+	CTN_EV_ARRIVAL,      /* request, model, kv_blocks: the most it can come to need */
+	CTN_EV_REQUEST_DONE, /* request: ended, for whatever reason */
+	CTN_EV_LOAD_DONE,    /* model: all of it is resident */
+	CTN_EV_LOAD_FAILED,  /* model: it charges nothing now; its requests have been ended */
+	CTN_EV_STEP_DONE,    /* model, seconds */
+	CTN_EV_HOST_NEED,    /* model, bytes, host_evictable: the pool is short by bytes */
+	CTN_EV_EVICT,        /* model: drop it if nobody uses it */
+	CTN_EV_PIN,          /* model */
+	CTN_EV_UNPIN,        /* model */
+	CTN_EV_FRAME_LOST,   /* model, bytes: the pool lost frames of it */
+	CTN_EV_DEVICE_LOST,  /* device: nothing can be placed on it any more */
+	CTN_EV_TIMER
+};
+
+struct ctn_sched_event {
+	enum ctn_sched_event_type type;
+	uint32_t model;
+	uint32_t request;
+	uint32_t device;
+	uint32_t kv_blocks;
+	bool no_step; /* ARRIVAL: it only wants the weights resident, and computes nothing */
+	uint64_t bytes;
+	double seconds;
+	const uint64_t *host_evictable; /* by model; valid during the call */
+};
+
+enum ctn_sched_action_type {
+	CTN_ACT_REFUSE,    /* request, why: it is not queued any more */
+	CTN_ACT_DROP,      /* model: its weights, workspace and KV leave the devices */
+	CTN_ACT_LOAD,      /* model, ticket: reserve all that it lacks and load it */
+	CTN_ACT_KV_BUDGET, /* model, blocks: the blocks it may use from now on */
+	CTN_ACT_ADMIT,     /* request joins its model's batch */
+	CTN_ACT_STEP,      /* model: start one step over its admitted requests */
+	CTN_ACT_DROP_HOST  /* model, bytes: free about so many of its bytes in the pool */
+};
+
+enum ctn_sched_refusal {
+	CTN_REFUSED_TOO_LARGE, /* with its KV the model exceeds the empty devices */
+	CTN_REFUSED_PINNED,    /* it does not fit beside the pinned models */
+	CTN_REFUSED_DEVICE     /* a device of its model is lost */
+};
+
+/* To be executed in the order given: room is made before it is used. */
+struct ctn_sched_action {
+	enum ctn_sched_action_type type;
+	enum ctn_sched_refusal why;
+	uint32_t model;
+	uint32_t request;
+	uint32_t blocks;
+	uint64_t ticket;
+	uint64_t bytes;
+};
+
+/*
+ * Takes one event at time `now` and writes at most `max` actions (at least the number of
+ * models + 8, so that any single decision finds room); returns how many.
+ */
+uint32_t ctn_sched_event(struct ctn_sched *sched, uint64_t now_ns,
+			 const struct ctn_sched_event *event, struct ctn_sched_action *actions,
+			 uint32_t max);
+/* True when the last call stopped for want of room in `actions`: execute them, then call again
+ * with CTN_EV_TIMER. */
+bool ctn_sched_more(const struct ctn_sched *sched);
+
+/* ---- the mirror, for status and tests --------------------------------------------------- */
+
+enum ctn_sched_state { CTN_SCHED_ABSENT, CTN_SCHED_LOADING, CTN_SCHED_RESIDENT };
+
+struct ctn_sched_model_state {
+	enum ctn_sched_state state;
+	bool pinned;
+	bool stepping;
+	uint32_t queued;
+	uint32_t admitted;
+	uint32_t kv_budget; /* blocks */
+};
+
+void ctn_sched_model_state(const struct ctn_sched *sched, uint32_t model,
+			   struct ctn_sched_model_state *state);
+/* Bytes charged on a device. */
+uint64_t ctn_sched_charged(const struct ctn_sched *sched, uint32_t device);
+
+#endif
