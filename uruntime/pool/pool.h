@@ -58,10 +58,10 @@ struct ctn_pool_config {
 	const char *provider;   /* "thp", "plain", "lossy", ...; NULL: the best there is */
 	const char *name;       /* kmod: the pool's name; else NULL */
 	uint64_t bytes;         /* whole pool, rounded down to CTN_EXTENT_ALIGN */
-	uint64_t hot_bytes;     /* UINT64_MAX: all of it */
+	uint64_t hot_bytes;     /* whole segments that fit in it are hot; UINT64_MAX: all */
 	uint64_t segment_bytes; /* 0: 1 GiB */
 	int node;               /* NUMA node, -1 any */
-	bool poison;            /* fill with 0xdb on evict (test builds) */
+	bool poison;            /* fill with 0xdb on evict and abort (test builds) */
 };
 
 struct ctn_pool_stats {
@@ -79,20 +79,24 @@ struct ctn_pool_stats {
 	uint64_t refused_evictions;
 };
 
-/* -EINVAL for a pool of less than one extent, -ENOENT for an unknown provider, -ENOMEM. */
+/* Reserves addresses; memory is committed when an extent is first handed out, and kept.
+ * -EINVAL for a pool of less than one extent, -ENOENT for an unknown provider, -ENOTSUP for one
+ * that does not work here, -ENOMEM. */
 int ctn_pool_open(const struct ctn_pool_config *cfg, struct ctn_pool **pool, struct ctn_err *err);
 /* No lease and no LOADING frame may be left. */
 void ctn_pool_close(struct ctn_pool *pool);
 
 /* A new LOADING frame of `bytes` bytes, owned by the caller until seal or abort. -ENOSPC when
  * there is no room, -EEXIST when a frame of that key is LOADING or CLEAN (*ref names it),
- * -EFBIG when it could never fit. `node` is a wish; -1 any. */
+ * -EFBIG when it could never fit, -ENOMEM when the memory behind it cannot be committed,
+ * -EINVAL for 0 bytes. `node` is a wish; -1 any. */
 int ctn_pool_alloc(struct ctn_pool *pool, const struct ctn_frame_key *key, uint64_t bytes, int node,
 		   struct ctn_frame_ref *ref);
-/* LOADING -> CLEAN, with one lease for the caller. The bytes are read-only from here on. */
+/* LOADING -> CLEAN, with one lease for the caller. The bytes are read-only from here on.
+ * -EINVAL when it is CLEAN already, -ESTALE, -ENOMEM (it is LOADING still). */
 int ctn_pool_seal(struct ctn_pool *pool, struct ctn_frame_ref ref, const struct ctn_digest *digest,
 		  const uint8_t owner[CTN_OWNER_DATA]);
-/* LOADING -> gone. No I/O may be in flight into it. */
+/* LOADING -> gone. No I/O may be in flight into it. -EINVAL when it is CLEAN, -ESTALE. */
 int ctn_pool_abort(struct ctn_pool *pool, struct ctn_frame_ref ref);
 
 /* The frame of a key. -ENOENT. It may be stale when you use it. */
@@ -101,7 +105,7 @@ int ctn_pool_lookup(struct ctn_pool *pool, const struct ctn_frame_key *key,
 /* Up to `max` frames into `infos` (NULL with max 0 counts). Returns how many there are. */
 size_t ctn_pool_list(struct ctn_pool *pool, struct ctn_frame_info *infos, size_t max);
 
-/* One more lease on a CLEAN frame. -ESTALE when it is gone. */
+/* One more lease on a CLEAN frame. -ESTALE when it is gone, -EBUSY while it is LOADING. */
 int ctn_pool_lease(struct ctn_pool *pool, struct ctn_frame_ref ref);
 void ctn_pool_release(struct ctn_pool *pool, struct ctn_frame_ref ref);
 /* CLEAN and unleased -> gone. -EBUSY (leased or LOADING), -ESTALE. Moves no bytes. */
@@ -125,11 +129,20 @@ uint32_t ctn_pool_segment_count(struct ctn_pool *pool);
 void ctn_pool_segment(struct ctn_pool *pool, uint32_t i, struct ctn_segment *segment);
 void ctn_pool_set_hot(struct ctn_pool *pool, uint32_t segment, bool hot);
 
+/*
+ * Calls `pin` with a segment all of whose bytes are writable and committed, as the kernel
+ * demands of memory that it is to pin for DMA (io_uring, CUDA). CLEAN frames in it are
+ * read-only again afterwards; other calls on the pool wait meanwhile, and `pin` must make
+ * none. Returns what `pin` returned, or -ENOMEM.
+ */
+typedef int ctn_pool_pin_fn(void *arg, const struct ctn_segment *segment);
+int ctn_pool_pin_segment(struct ctn_pool *pool, uint32_t segment, ctn_pool_pin_fn *pin, void *arg);
+
 /* The kernel's figures are read from /proc only with `with_proc` (slow). */
 void ctn_pool_get_stats(struct ctn_pool *pool, bool with_proc, struct ctn_pool_stats *stats);
 
 /* Test provider "lossy": gives up about one unleased CLEAN frame in every `one_in` calls to
- * lookup or lease, chosen by `seed`, with a loss event. 0 turns it off. */
+ * lookup or lease, chosen by `seed`, with a loss event. 0 turns it off; it starts off. */
 void ctn_pool_lossy_set(struct ctn_pool *pool, uint64_t seed, uint32_t one_in);
 
 #endif

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+/* What the tests of pool and stage both need. */
+#ifndef CTN_POOL_FIXTURE_H
+#define CTN_POOL_FIXTURE_H
+
+#include "test.h"
+#include "pool/pool.h"
+
+#include <sys/utsname.h>
+
+static inline struct ctn_pool *ctn_test_pool(const char *provider, uint64_t bytes, uint64_t segment,
+					     bool poison)
+{
+	struct ctn_pool_config cfg = {.provider = provider,
+				      .bytes = bytes,
+				      .segment_bytes = segment,
+				      .hot_bytes = UINT64_MAX,
+				      .node = -1,
+				      .poison = poison};
+	struct ctn_err err = {0};
+	struct ctn_pool *pool;
+
+	if (ctn_pool_open(&cfg, &pool, &err) != 0) {
+		fprintf(stderr, "%s\n", err.msg);
+		exit(2);
+	}
+	return pool;
+}
+
+static inline struct ctn_frame_key ctn_test_key(unsigned int n)
+{
+	struct ctn_frame_key key = {{0}};
+
+	memcpy(key.bytes, &n, sizeof(n));
+	return key;
+}
+
+/* A CLEAN frame without a lease. */
+static inline struct ctn_frame_ref ctn_test_clean(struct ctn_pool *pool, unsigned int n,
+						  uint64_t bytes)
+{
+	struct ctn_frame_key key = ctn_test_key(n);
+	struct ctn_frame_ref ref = {0, 0};
+
+	if (ctn_pool_alloc(pool, &key, bytes, -1, &ref) != 0 ||
+	    ctn_pool_seal(pool, ref, NULL, NULL) != 0) {
+		fprintf(stderr, "no frame of %llu bytes\n", (unsigned long long)bytes);
+		exit(2);
+	}
+	ctn_pool_release(pool, ref);
+	return ref;
+}
+
+static inline bool ctn_test_kernel_at_least(int major, int minor)
+{
+	struct utsname u;
+	int a = 0, b = 0;
+
+	if (uname(&u) != 0 || sscanf(u.release, "%d.%d", &a, &b) != 2)
+		return false;
+	return a > major || (a == major && b >= minor);
+}
+
+#endif
