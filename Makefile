@@ -138,6 +138,18 @@ run-unit: unit
 run-e2e: all
 	@$(RUN) --timeout 300 $(call pick,$(E2E))
 
+VENV := .venv
+$(VENV)/.ready: tests/ref/requirements.txt
+	@/usr/bin/python3 -m venv $(VENV)
+	@$(VENV)/bin/pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+.PHONY: check-ref
+check-ref: $(VENV)/.ready
+	@tests/ref/check_self.py
+	@tests/ref/check_golden.py
+	@$(VENV)/bin/python tests/ref/check_transformers.py
+
 .PHONY: clean
 clean:
 	rm -rf $(BUILD_ROOT)

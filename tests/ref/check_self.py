@@ -39,6 +39,10 @@ REFUSED = (
 )
 
 
+def as_fraction(bits):
+    return fractions.Fraction(float(bits.view(np.float32)))
+
+
 def check_bf16():
     bits = np.random.default_rng(1).integers(0, 0x7F000000, 2000).astype(np.uint32)
     bits[:4] = 0x3F808000, 0x3F818000, 0x3F807FFF, 0x3F808001  # two ties, one below, one above
@@ -47,10 +51,11 @@ def check_bf16():
     for value, result in zip(values, got):
         below = np.uint32(int(value.view(np.uint32)) & 0xFFFF0000)
         above = np.uint32(int(below) + 0x10000)
-        exact = fractions.Fraction(float(value))
-        far = [(abs(fractions.Fraction(float(b.view(np.float32))) - exact), (int(b) >> 16) & 1, b) for b in (below, above)]
+        exact = as_fraction(value)
+        far = [(abs(as_fraction(b) - exact), (int(b) >> 16) & 1, b) for b in (below, above)]
         assert result.view(np.uint32) == min(far)[2], f"{value} became {result}"
-    assert np.isnan(st.widen(st.Tensor("BF16", (1,), st.to_bf16(np.array([0x7F800001], np.uint32).view(np.float32))))[0])
+    nan = np.array([0x7F800001], np.uint32).view(np.float32)
+    assert np.isnan(st.widen(st.Tensor("BF16", (1,), st.to_bf16(nan)))[0])
 
 
 def check_alike(folder):

@@ -38,7 +38,7 @@ HEAD_DIM = 64  # with --bytes
 SPREAD = 3.0  # of the logits
 
 
-# --- config.json --------------------------------------------------------------------------------------------------------
+# --- config.json ------------------------------------------------------------------------------------------------------
 
 
 def shapes(args):
@@ -96,7 +96,8 @@ def make_config(args):
         if args.rope_form == "parameters":
             config["rope_parameters"] = {"rope_type": args.rope or "default", "rope_theta": 10000.0, **scaling}
         else:
-            config.update(rope_theta=10000.0, rope_scaling={args.rope_form: args.rope, **scaling} if args.rope else None)
+            config["rope_theta"] = 10000.0
+            config["rope_scaling"] = {args.rope_form: args.rope, **scaling} if args.rope else None
     for item in args.set:
         key, _, value = item.partition("=")
         try:
@@ -106,7 +107,7 @@ def make_config(args):
     return config
 
 
-# --- tensors: (name without prefix, shape, mean, standard deviation) ----------------------------------------------------
+# --- tensors: (name without prefix, shape, mean, standard deviation) --------------------------------------------------
 
 
 def linear(name, n_out, n_in, bias, gain=1.0, conv1d=False):
@@ -118,76 +119,90 @@ def linear(name, n_out, n_in, bias, gain=1.0, conv1d=False):
 def norm(name, n, bias=True, mean=1.0, deviation=0.1):
     yield name + ".weight", (n,), mean, deviation
     if bias:
-        yield name + ".bias", (n,), 0.0, 0.05
+        yield name + ".bias", (n,), 0.0, 0.05 * (mean + deviation)
+
+
+def head_gain(config, columns):
+    """By what the last step before the head multiplies: a head that is the embedding has weights of size 1."""
+    return SPREAD / math.sqrt(columns) if config["tie_word_embeddings"] else 1.0
 
 
 def last_norm(name, n, config, bias=True):
-    """Weights of either sign before a tied head: else each token would mostly predict itself."""
-    return norm(name, n, bias, *((0.0, 1.0) if config["tie_word_embeddings"] else ()))
+    """Before a tied head of either sign, else each token would mostly predict itself."""
+    return norm(name, n, bias, *((0.0, head_gain(config, n)) if config["tie_word_embeddings"] else ()))
 
 
-def embedding(name, rows, columns, config, gain=1.0):
-    """Tied to the head it must spread the logits; else it has the size of activations."""
-    yield name, (rows, columns), 0.0, gain * (SPREAD / math.sqrt(columns) if config["tie_word_embeddings"] else 1.0)
+def branch_gain(layers):
+    """Of what a block adds, so that the token itself still counts after many layers."""
+    return min(1.0, math.sqrt(3 / layers))
 
 
 def llama(c):
-    hidden, ffn, heads = c["hidden_size"], c["intermediate_size"], c["num_attention_heads"]
+    hidden, ffn, heads, kv_heads = (
+        c[k] for k in ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads"))
     head_dim, qkv_bias = c.get("head_dim") or hidden // heads, c.get("attention_bias") or c["model_type"] == "qwen2"
-    yield from embedding("embed_tokens.weight", c["vocab_size"], hidden, c)
+    gain = branch_gain(c["num_hidden_layers"])
+    yield "embed_tokens.weight", (c["vocab_size"], hidden), 0.0, 1.0
     for i in range(c["num_hidden_layers"]):
         p = f"layers.{i}."
         yield from norm(p + "input_layernorm", hidden, False)
         yield from linear(p + "self_attn.q_proj", heads * head_dim, hidden, qkv_bias, 1.5)
-        yield from linear(p + "self_attn.k_proj", c["num_key_value_heads"] * head_dim, hidden, qkv_bias, 1.5)
-        yield from linear(p + "self_attn.v_proj", c["num_key_value_heads"] * head_dim, hidden, qkv_bias)
-        yield from linear(p + "self_attn.o_proj", hidden, heads * head_dim, c.get("attention_bias"), 1.5)
+        yield from linear(p + "self_attn.k_proj", kv_heads * head_dim, hidden, qkv_bias, 1.5)
+        yield from linear(p + "self_attn.v_proj", kv_heads * head_dim, hidden, qkv_bias)
+        yield from linear(p + "self_attn.o_proj", hidden, heads * head_dim, c.get("attention_bias"), 1.5 * gain)
         yield from norm(p + "post_attention_layernorm", hidden, False)
         yield from linear(p + "mlp.gate_proj", ffn, hidden, c.get("mlp_bias"))
         yield from linear(p + "mlp.up_proj", ffn, hidden, c.get("mlp_bias"))
-        yield from linear(p + "mlp.down_proj", hidden, ffn, c.get("mlp_bias"), 1.7)
+        yield from linear(p + "mlp.down_proj", hidden, ffn, c.get("mlp_bias"), 1.7 * gain)
     yield from last_norm("norm", hidden, c, False)
 
 
 def opt(c):
     hidden, ffn, narrow = c["hidden_size"], c["ffn_dim"], c["word_embed_proj_dim"]
-    bias, affine, before = c.get("enable_bias", True), c.get("layer_norm_elementwise_affine", True), c["do_layer_norm_before"]
+    bias, affine = c.get("enable_bias", True), c.get("layer_norm_elementwise_affine", True)
+    last = c["do_layer_norm_before"] and not c.get("_remove_final_layer_norm")
+    gain = branch_gain(c["num_hidden_layers"])
 
     def layer_norm(name, make=norm, *rest):
         return make(name, hidden, *rest) if affine else ()
 
-    yield from embedding("embed_tokens.weight", c["vocab_size"], narrow, c)
-    yield from embedding("embed_positions.weight", c["max_position_embeddings"] + 2, hidden, c, 0.7)
+    # Where no weight stands between the layers and a tied head, the embedding itself must be small.
+    size = 1.0 if last and affine or narrow != hidden else head_gain(c, narrow)
+    yield "embed_tokens.weight", (c["vocab_size"], narrow), 0.0, size
+    yield "embed_positions.weight", (c["max_position_embeddings"] + 2, hidden), 0.0, 0.5 * size
     if narrow != hidden:
         yield from linear("project_in", hidden, narrow, False)
-        yield from linear("project_out", narrow, hidden, False)
+        yield from linear("project_out", narrow, hidden, False, head_gain(c, narrow))
     for i in range(c["num_hidden_layers"]):
         p = f"layers.{i}."
         yield from layer_norm(p + "self_attn_layer_norm")
         yield from linear(p + "self_attn.q_proj", hidden, hidden, bias, 1.5)
         yield from linear(p + "self_attn.k_proj", hidden, hidden, bias, 1.5)
         yield from linear(p + "self_attn.v_proj", hidden, hidden, bias)
-        yield from linear(p + "self_attn.out_proj", hidden, hidden, bias)
+        yield from linear(p + "self_attn.out_proj", hidden, hidden, bias, gain)
         yield from layer_norm(p + "final_layer_norm")
         yield from linear(p + "fc1", ffn, hidden, bias)
-        yield from linear(p + "fc2", hidden, ffn, bias)
-    if before and not c.get("_remove_final_layer_norm"):
-        yield from layer_norm("final_layer_norm", last_norm, c)
+        yield from linear(p + "fc2", hidden, ffn, bias, gain)
+    if last:
+        yield from layer_norm("final_layer_norm", *((last_norm, c) if narrow == hidden else ()))
 
 
 def gpt2(c):
     hidden = c["n_embd"]
     ffn = c.get("n_inner") or 4 * hidden
-    yield from embedding("wte.weight", c["vocab_size"], hidden, c)
-    yield from embedding("wpe.weight", c["n_positions"], hidden, c, 0.7)
+    gain = branch_gain(c["n_layer"])
+    # Without the division by sqrt(head_dim), q and k have to be that much smaller.
+    qkv_gain = 1.3 if c.get("scale_attn_weights", True) else 1.3 * (hidden // c["n_head"]) ** -0.25
+    yield "wte.weight", (c["vocab_size"], hidden), 0.0, 1.0
+    yield "wpe.weight", (c["n_positions"], hidden), 0.0, 0.5
     for i in range(c["n_layer"]):
         p = f"h.{i}."
         yield from norm(p + "ln_1", hidden)
-        yield from linear(p + "attn.c_attn", 3 * hidden, hidden, True, 1.3, conv1d=True)
-        yield from linear(p + "attn.c_proj", hidden, hidden, True, conv1d=True)
+        yield from linear(p + "attn.c_attn", 3 * hidden, hidden, True, qkv_gain, conv1d=True)
+        yield from linear(p + "attn.c_proj", hidden, hidden, True, gain, conv1d=True)
         yield from norm(p + "ln_2", hidden)
         yield from linear(p + "mlp.c_fc", ffn, hidden, True, conv1d=True)
-        yield from linear(p + "mlp.c_proj", hidden, ffn, True, conv1d=True)
+        yield from linear(p + "mlp.c_proj", hidden, ffn, True, gain, conv1d=True)
     yield from last_norm("ln_f", hidden, c)
 
 
@@ -230,7 +245,7 @@ def make_tensors(args, config):
     return [(pre + name, dtype, shape, source(name, shape, *rest)) for pre, name, shape, *rest in listed]
 
 
-# --- files --------------------------------------------------------------------------------------------------------------
+# --- files ------------------------------------------------------------------------------------------------------------
 
 
 def size_of(tensor):
@@ -285,7 +300,7 @@ def main(argv=None):
         p.add_argument("--" + name, type=int)
     p.add_argument("--vocab", type=int, default=512)
     p.add_argument("--max-pos", type=int, default=512)
-    p.add_argument("--bytes", type=size, help="pick the shapes that are not given so that the tensors have about this size")
+    p.add_argument("--bytes", type=size, help="pick the shapes not given so that the tensors have about this size")
     p.add_argument("--tied", dest="tied", action="store_true", default=None)
     p.add_argument("--untied", dest="tied", action="store_false")
     p.add_argument("--bias", action="store_true", help="llama: attention_bias and mlp_bias")

@@ -2,10 +2,10 @@
 """Reference decoders in numpy: LLaMA, Mistral, Qwen2, OPT and GPT-2.
 
 Written from the papers and from what the keys of a Hugging Face config.json mean, to be read and to be right; it
-shares no code with computron. Weights are widened to float32 as they are read, matrices are multiplied in float32,
-and norms, softmax and angles are computed in float64.
+shares no code with computron. Weights are widened as they are read and all arithmetic is in float64, so what a float32
+implementation differs by is its own rounding. float32 may be asked for where memory is short.
 
-    m = load(folder)
+    m = load(folder)         or load(folder, np.float32)
     m.logits([1, 5, 7])      -> float32 [3, vocab]
     m.greedy([1], 20)        -> (new ids, gap between the two largest logits at each step)
 
@@ -26,18 +26,12 @@ import st
 
 
 def layer_norm(x, weight, bias, eps):
-    x = x.astype(np.float64)
     y = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + eps)
-    if weight is not None:
-        y = y * weight
-    if bias is not None:
-        y = y + bias
-    return y.astype(np.float32)
+    return y if weight is None else y * weight + bias
 
 
 def rms_norm(x, weight, eps):
-    x = x.astype(np.float64)
-    return (x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight).astype(np.float32)
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight
 
 
 def softmax(x):
@@ -47,17 +41,15 @@ def softmax(x):
 
 def silu(x):
     with np.errstate(over="ignore"):
-        return (x / (1 + np.exp(-x.astype(np.float64)))).astype(np.float32)
+        return x / (1 + np.exp(-x))
 
 
 def gelu(x):
-    erf = np.frompyfunc(math.erf, 1, 1)(x.astype(np.float64) / math.sqrt(2)).astype(np.float64)
-    return (0.5 * x * (1 + erf)).astype(np.float32)
+    return 0.5 * x * (1 + np.frompyfunc(math.erf, 1, 1)(x / math.sqrt(2)).astype(x.dtype))
 
 
 def gelu_tanh(x):
-    x = x.astype(np.float64)
-    return (0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))).astype(np.float32)
+    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
 ACTIVATIONS = {
@@ -75,12 +67,10 @@ def attention(q, k, v, scale):
     n, heads, d = q.shape
     m, kv_heads = k.shape[:2]
     q = q.transpose(1, 0, 2).reshape(kv_heads, heads // kv_heads * n, d)  # heads of one group share k and v
-    scores = (q @ k.transpose(1, 2, 0)).astype(np.float64) * scale
+    scores = (q @ k.transpose(1, 2, 0) * scale).reshape(heads, n, m)
     future = np.arange(m)[None, :] > np.arange(m - n, m)[:, None]
-    scores = scores.reshape(heads, n, m)
     scores[:, future] = -np.inf
-    weights = softmax(scores).astype(np.float32).reshape(kv_heads, -1, m)
-    out = weights @ v.transpose(1, 0, 2)
+    out = softmax(scores).reshape(kv_heads, -1, m) @ v.transpose(1, 0, 2)
     return out.reshape(heads, n, d).transpose(1, 0, 2).reshape(n, heads * d)
 
 
@@ -104,9 +94,9 @@ def rope_frequencies(head_dim, theta, scaling):
 def rotate(x, positions, freq):
     """Plane i of a head is the pair (i, i + head_dim / 2): the order of rows that HF checkpoints have."""
     angle = positions[:, None, None] * freq
-    a, b = np.split(x.astype(np.float64), 2, axis=-1)
-    cos, sin = np.cos(angle), np.sin(angle)
-    return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1).astype(np.float32)
+    a, b = np.split(x, 2, axis=-1)
+    cos, sin = np.cos(angle).astype(x.dtype), np.sin(angle).astype(x.dtype)
+    return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
 
 
 # --- models -----------------------------------------------------------------------------------------------------------
@@ -116,8 +106,8 @@ class Model:
     """What the families share. A family sets vocab, layers, heads, kv_heads, head_dim, max_positions and the output
     matrix, and defines embed(ids, positions), layer(i, x, positions, cache) and final(x)."""
 
-    def __init__(self, config, tensors, eos, marker):
-        self.config, self.eos = config, eos
+    def __init__(self, config, tensors, eos, real, marker):
+        self.config, self.eos, self.real = config, eos, real
         self.tensors, self.widened = tensors, {}
         # Models saved with and without their head differ in the prefix of all names.
         found = sorted({n[: -len(marker)] for n in tensors if n.endswith(marker)})
@@ -135,16 +125,18 @@ class Model:
             if self.config.get(key) not in (None, *values):
                 raise ValueError(f"{key}: {self.config[key]} is not handled")
 
-    def w(self, name):
+    def whole(self, name):
+        if name not in self.tensors:
+            raise KeyError(f"no tensor {name}")
         if name not in self.widened:
-            t = self.tensors.get(self.prefix + name)
-            if t is None:
-                raise KeyError(f"no tensor {self.prefix + name}")
-            self.widened[name] = st.widen(t)
+            self.widened[name] = st.widen(self.tensors[name]).astype(self.real, copy=False)
         return self.widened[name]
 
+    def w(self, name):
+        return self.whole(self.prefix + name)
+
     def output_matrix(self, embedding, tied):
-        self.head = self.w(embedding) if tied else st.widen(self.tensors["lm_head.weight"])
+        self.head = self.w(embedding) if tied else self.whole("lm_head.weight")
 
     def linear(self, x, name, bias):
         y = x @ self.w(name + ".weight").T
@@ -175,7 +167,7 @@ class Model:
         return self.final(x) @ self.head.T
 
     def logits(self, ids):
-        return self.forward(ids, [None] * self.layers)
+        return self.forward(ids, [None] * self.layers).astype(np.float32)
 
     def greedy(self, ids, n):
         """Up to n new ids, and the gap between the two largest logits at each. An end of sequence is the last id."""
@@ -195,8 +187,8 @@ class Model:
 class Llama(Model):
     """Also Mistral and Qwen2. RMSNorm, rotary positions, grouped heads, gated MLP."""
 
-    def __init__(self, config, tensors, eos):
-        super().__init__(config, tensors, eos, "embed_tokens.weight")
+    def __init__(self, config, tensors, eos, real):
+        super().__init__(config, tensors, eos, real, "embed_tokens.weight")
         kind = config["model_type"]
         self.refuse(hidden_act=("silu", "swish"), pretraining_tp=(1,), partial_rotary_factor=(1,))
         if kind == "qwen2":
@@ -244,8 +236,8 @@ class Llama(Model):
 class Opt(Model):
     """Learned positions that start at row 2; norm before each block, or after it in the 350m variant."""
 
-    def __init__(self, config, tensors, eos):
-        super().__init__(config, tensors, eos, "embed_tokens.weight")
+    def __init__(self, config, tensors, eos, real):
+        super().__init__(config, tensors, eos, real, "embed_tokens.weight")
         self.vocab, self.layers = config["vocab_size"], config["num_hidden_layers"]
         self.heads = self.kv_heads = config["num_attention_heads"]
         self.head_dim = config["hidden_size"] // self.heads
@@ -298,8 +290,8 @@ class Opt(Model):
 class Gpt2(Model):
     """Learned positions, fused q, k, v; matrices stand as [in, out]."""
 
-    def __init__(self, config, tensors, eos):
-        super().__init__(config, tensors, eos, "wte.weight")
+    def __init__(self, config, tensors, eos, real):
+        super().__init__(config, tensors, eos, real, "wte.weight")
         self.refuse(add_cross_attention=(False,))
         self.vocab, self.layers = config["vocab_size"], config["n_layer"]
         self.heads = self.kv_heads = config["n_head"]
@@ -347,14 +339,14 @@ def end_of_sequence(folder, config):
     return set() if eos is None else set(eos) if isinstance(eos, list) else {eos}
 
 
-def load(folder):
+def load(folder, real=np.float64):
     with open(os.path.join(folder, "config.json"), encoding="utf-8") as f:
         config = json.load(f)
     if config.get("quantization_config") is not None:
         raise ValueError("quantization_config is not handled")
     if config.get("model_type") not in FAMILIES:
         raise ValueError(f"model_type {config.get('model_type')} is not one of {', '.join(FAMILIES)}")
-    return FAMILIES[config["model_type"]](config, st.read_dir(folder), end_of_sequence(folder, config))
+    return FAMILIES[config["model_type"]](config, st.read_dir(folder), end_of_sequence(folder, config), real)
 
 
 def main():
