@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <pthread.h>
 #include <sys/types.h>
 
 #define CTN_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
@@ -196,6 +197,32 @@ const char *ctn_opts_get(const struct ctn_opts *opts, const char *key);
 int ctn_opts_check(const struct ctn_opts *opts, const char *what, const char *const *known,
 		   struct ctn_err *err);
 void ctn_opts_free(struct ctn_opts *opts);
+
+/* ---- mailbox --------------------------------------------------------------------------- */
+
+/*
+ * From many threads to the one that owns the mailbox. A mail is embedded in what it is about
+ * and is in one mailbox at a time; posting allocates nothing and never waits for the owner.
+ */
+struct ctn_mail {
+	struct ctn_mail *next;
+	void (*take)(struct ctn_mail *mail); /* in the owner's thread; may free the mail */
+};
+
+struct ctn_mailbox {
+	pthread_mutex_t lock;
+	struct ctn_mail *head, **tail;
+	int fd; /* an eventfd, readable when there is mail or it was woken */
+};
+
+int ctn_mailbox_init(struct ctn_mailbox *box);
+void ctn_mailbox_destroy(struct ctn_mailbox *box);
+/* Any thread. */
+void ctn_mailbox_post(struct ctn_mailbox *box, struct ctn_mail *mail);
+/* Makes the descriptor readable without a mail. Any thread. */
+void ctn_mailbox_wake(struct ctn_mailbox *box);
+/* Takes all mail that is there, in the order of posting. The owner's thread. */
+void ctn_mailbox_take(struct ctn_mailbox *box);
 
 /* ---- files ----------------------------------------------------------------------------- */
 

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: MIT
+/* Parts: finding or staging their frames, holding and releasing them. */
+#include "pager/state.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What a frame says of itself to whoever finds it after a restart. */
+struct owner_data {
+	uint32_t plan_version;
+	uint32_t part;
+	uint64_t tensor_bytes;
+};
+
+uint64_t pager_part_charge(const struct pager_part *part)
+{
+	return ctn_align_up(part->plan->frame_bytes, CTN_EXTENT_ALIGN);
+}
+
+static void stage_taken(struct ctn_mail *c);
+
+/* From an I/O thread. */
+static void stage_done(void *arg, const struct ctn_stage_result *result)
+{
+	struct pager_part *part = arg;
+
+	part->result = *result;
+	part->completion.take = stage_taken;
+	ctn_mailbox_post(&part->model->pager->mail, &part->completion);
+}
+
+/* A new LOADING frame and the reads into it. */
+static enum host_result start_stage(struct pager_part *part, struct ctn_err *err)
+{
+	struct pager_model *m = part->model;
+	struct ctn_pager *p = m->pager;
+	int rc;
+
+	rc = ctn_pool_alloc(p->pool, &part->plan->key, part->plan->frame_bytes, -1, &part->ref);
+	if (rc == -EEXIST) {
+		pager_part_state(part, HOST_AWAITED);
+		return HOST_WAIT;
+	}
+	if (rc == -ENOSPC)
+		return HOST_NO_ROOM;
+	if (rc) {
+		ctn_err_set(err, rc, "no frame of %llu bytes from the pool: %s",
+			    (unsigned long long)part->plan->frame_bytes, strerror(-rc));
+		return HOST_FAILED;
+	}
+	rc = ctn_pool_extents(p->pool, part->ref, &part->extents, &part->extent_count);
+	if (rc == 0) {
+		/* The completion may be queued before submit returns; it is taken later. */
+		pager_part_state(part, HOST_STAGING);
+		m->load.stages_in_flight++;
+		rc = ctn_stage_submit(p->stage, m->plan->ckpt, part->plan, part->extents,
+				      part->extent_count, stage_done, part, &part->job, err);
+		if (rc == 0)
+			return HOST_OK;
+		m->load.stages_in_flight--;
+		pager_part_state(part, HOST_ABSENT);
+	} else {
+		ctn_err_set(err, rc, "frame of part %u: %s", part->plan->id, strerror(-rc));
+	}
+	ctn_pool_abort(p->pool, part->ref);
+	return HOST_FAILED;
+}
+
+/*
+ * Makes an ABSENT part CLEAN (leased) if the pool has it, or begins to stage it. HOST_WAIT:
+ * another model is staging it; HOST_NO_ROOM: the pool has none now.
+ */
+enum host_result pager_acquire(struct pager_part *part, bool may_alloc, struct ctn_err *err)
+{
+	struct ctn_pager *p = part->model->pager;
+	struct ctn_frame_info info;
+	int rc;
+
+	rc = ctn_pool_lookup(p->pool, &part->plan->key, &info);
+	if (rc == 0 && info.state == CTN_FRAME_LOADING) {
+		pager_part_state(part, HOST_AWAITED);
+		return HOST_WAIT;
+	}
+	if (rc == 0 && ctn_pool_lease(p->pool, info.ref) == 0) {
+		part->ref = info.ref;
+		rc = ctn_pool_extents(p->pool, part->ref, &part->extents, &part->extent_count);
+		if (rc) {
+			ctn_pool_release(p->pool, part->ref);
+			ctn_err_set(err, rc, "frame of part %u: %s", part->plan->id, strerror(-rc));
+			return HOST_FAILED;
+		}
+		pager_part_state(part, HOST_CLEAN);
+		return HOST_OK;
+	}
+	/* Not there, or lost between the two calls. */
+	return may_alloc ? start_stage(part, err) : HOST_NO_ROOM;
+}
+
+void pager_release_part(struct pager_part *part)
+{
+	ctn_pool_release(part->model->pager->pool, part->ref);
+	pager_part_state(part, HOST_ABSENT);
+}
+
+static void count_stage(struct ctn_pager *p, const struct ctn_stage_result *result, int rc)
+{
+	struct ctn_pager_move_stats *stats = &p->moves[CTN_PAGER_STAGE];
+
+	if (rc == -ECANCELED) {
+		stats->cancelled++;
+		return;
+	}
+	if (rc) {
+		stats->failed++;
+		return;
+	}
+	stats->ok++;
+	stats->bytes += result->bytes;
+	stats->nanoseconds += result->nanoseconds;
+}
+
+/* In the owner's thread: the reads of a part are over. */
+static void stage_taken(struct ctn_mail *c)
+{
+	struct pager_part *part =
+		(struct pager_part *)((char *)c - offsetof(struct pager_part, completion));
+	struct pager_model *m = part->model;
+	struct ctn_pager *p = m->pager;
+	struct owner_data owner = {.plan_version = CTN_PLAN_VERSION,
+				   .part = part->plan->id,
+				   .tensor_bytes = part->plan->tensor_bytes};
+	uint8_t data[CTN_OWNER_DATA] = {0};
+	int rc = part->result.rc;
+
+	part->job = NULL;
+	m->load.stages_in_flight--;
+	if (rc == 0 && part->state == HOST_DRAINING)
+		rc = -ECANCELED;
+	if (rc == 0) {
+		memcpy(data, &owner, sizeof(owner));
+		rc = ctn_pool_seal(p->pool, part->ref, &part->result.digest, data);
+		if (rc)
+			ctn_err_set(&part->result.err, rc, "seal of part %u: %s", part->plan->id,
+				    strerror(-rc));
+	}
+	count_stage(p, &part->result, rc);
+	if (rc == 0) {
+		m->bytes_staged += part->result.bytes;
+		m->load.bytes_staged += part->result.bytes;
+		pager_part_state(part, HOST_CLEAN);
+	} else {
+		ctn_pool_abort(p->pool, part->ref);
+		pager_part_state(part, HOST_ABSENT);
+		if (!m->load.failed)
+			pager_fail(m, rc, &part->result.err);
+	}
+	/* Whoever waited for this frame looks again. */
+	for (struct pager_model *o = p->loads; o; o = o->next) {
+		for (uint32_t i = 0; i < o->plan->part_count; i++) {
+			if (o->parts[i].state == HOST_AWAITED)
+				pager_part_state(&o->parts[i], HOST_ABSENT);
+		}
+	}
+	pager_try_end(m);
+}
+
+/* ---- dropping from the pool ------------------------------------------------------------- */
+
+uint64_t ctn_pager_drop_host(struct ctn_pager *p, uint32_t model, uint64_t bytes)
+{
+	struct pager_model *m = p->models[model];
+	struct ctn_pager_move_stats *stats = &p->moves[CTN_PAGER_DROP_HOST];
+	uint64_t freed = 0, start = ctn_now_ns();
+
+	for (uint32_t i = m->plan->part_count; i-- > 0 && freed < bytes;) {
+		struct ctn_frame_info info;
+
+		if (m->parts[i].state != HOST_ABSENT ||
+		    ctn_pool_lookup(p->pool, &m->parts[i].plan->key, &info) ||
+		    info.state != CTN_FRAME_CLEAN || info.leases)
+			continue;
+		if (ctn_pool_evict(p->pool, info.ref)) {
+			stats->failed++;
+			continue;
+		}
+		freed += info.charged;
+		stats->ok++;
+		stats->bytes += info.charged;
+	}
+	stats->nanoseconds += ctn_now_ns() - start;
+	return freed;
+}
+
+void ctn_pager_host_evictable(struct ctn_pager *p, uint64_t *bytes)
+{
+	struct ctn_frame_info *infos;
+	size_t n = ctn_pool_list(p->pool, NULL, 0), max = n;
+
+	memset(bytes, 0, p->max_models * sizeof(*bytes));
+	infos = calloc(CTN_MAX(n, (size_t)1), sizeof(*infos));
+	if (!infos)
+		return; /* nothing can be named as evictable now; the caller asks again */
+	n = ctn_pool_list(p->pool, infos, max);
+	for (size_t i = 0; i < CTN_MIN(n, max); i++) {
+		struct key_owner *owner;
+
+		if (infos[i].state != CTN_FRAME_CLEAN || infos[i].leases)
+			continue;
+		HASH_FIND(hh, p->owners, &infos[i].key, sizeof(infos[i].key), owner);
+		if (owner)
+			bytes[owner->model] += infos[i].charged;
+	}
+	free(infos);
+}
