@@ -32,7 +32,7 @@ struct ctn_container {
 	struct ctn_digest header; /* XXH3-128 of the header bytes */
 	struct ctn_tensor *tensors;
 	uint32_t count;
-	void *arena; /* owns names and shapes; private to the format */
+	void *arena; /* names and shapes: one block of malloc, filled by the format */
 };
 
 /*
@@ -213,9 +213,9 @@ struct ctn_part {
 		      * which execution first needs them */
 	bool pack;
 	enum ctn_part_kind kind; /* of the first layer in it */
-	uint32_t first_layer;    /* layers that need it, in execution order */
-	uint32_t last_layer;
-	uint64_t frame_bytes; /* linear bytes, a multiple of CTN_IO_ALIGN */
+	uint32_t first_layer;    /* layers that need it, in execution order; the last */
+	uint32_t last_layer;     /* may depend on pp, when the head is tied */
+	uint64_t frame_bytes;    /* linear bytes, a multiple of CTN_IO_ALIGN */
 	uint64_t tensor_bytes;
 	struct ctn_run *runs; /* ascending in frame_offset, not overlapping there */
 	uint32_t run_count;
@@ -235,7 +235,8 @@ struct ctn_rect {
 	uint64_t height;
 };
 
-/* A shard's part: the unit of a device frame. Small ones are joined with the piece before. */
+/* A shard's part: the unit of a device frame. One of less than CTN_SMALL_PART bytes is joined
+ * with the piece before, or the next when it is the first. */
 struct ctn_piece {
 	enum ctn_part_kind kind;
 	uint64_t bytes;   /* tensors aligned to CTN_TENSOR_ALIGN inside */
@@ -257,7 +258,8 @@ struct ctn_slot {
 	uint64_t rows, cols; /* as stored on the device; a vector has rows 1 */
 };
 
-/* What one rank needs of one layer: the unit of the device tier. */
+/* What one rank needs of one layer: the unit of the device tier. A head that is tied to the
+ * embedding of the same rank may need nothing else: then it has no piece. */
 struct ctn_shard {
 	uint32_t layer;
 	struct ctn_piece *pieces;
@@ -283,7 +285,7 @@ struct ctn_rank_plan {
 struct ctn_plan {
 	const struct ctn_checkpoint *ckpt;
 	uint32_t tp, pp;
-	struct ctn_part *parts; /* the same for every tp and pp */
+	struct ctn_part *parts; /* the same for every tp and pp, but for last_layer */
 	uint32_t part_count;
 	struct ctn_rank_plan *ranks; /* rank = pp_rank * tp + tp_rank */
 	uint32_t rank_count;
