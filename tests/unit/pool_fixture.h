@@ -51,6 +51,21 @@ static inline struct ctn_frame_ref ctn_test_clean(struct ctn_pool *pool, unsigne
 	return ref;
 }
 
+/* Total = free + loading + clean, with the last two as the test expects them. */
+static inline void ctn_test_books(struct ctn_pool *pool, uint64_t total, uint64_t loading,
+				  uint64_t clean, uint64_t leased, uint64_t frames)
+{
+	struct ctn_pool_stats s;
+
+	ctn_pool_get_stats(pool, false, &s);
+	CU_ASSERT_EQUAL(s.total_bytes, total);
+	CU_ASSERT_EQUAL(s.free_bytes, total - loading - clean);
+	CU_ASSERT_EQUAL(s.loading_bytes, loading);
+	CU_ASSERT_EQUAL(s.clean_bytes, clean);
+	CU_ASSERT_EQUAL(s.leased_bytes, leased);
+	CU_ASSERT_EQUAL(s.frames, frames);
+}
+
 static inline bool ctn_test_kernel_at_least(int major, int minor)
 {
 	struct utsname u;

@@ -1,240 +1,33 @@
 // SPDX-License-Identifier: MIT
 /*
- * The frame table in this process.
+ * The provider-independent pool in this process: operations on the table of table.c.
  *
  * Locking: one mutex per pool guards the table, the frames, the space and the flags of the
- * segments. Not held while memory is committed: a frame that is being filled with memory
- * stands in the table as LOADING, and nobody but the thread that allocates it knows its
- * reference as an owner. Its extents belong to that thread alone, with the `committed` marks
- * of their units, until it takes the lock again.
+ * segments. It is not held while memory is committed: a frame that is being filled with
+ * memory stands in the table as LOADING, and nobody but the thread that allocates it knows
+ * its reference as an owner. Its extents and the `committed` marks of their units are that
+ * thread's alone until it takes the mutex again.
  *
  * Protection: a CLEAN frame's extents are read-only, and stay so after it is gone until they
  * are given to a new frame, so that a late write faults instead of spoiling another frame.
- *
- * Invariant, checked by an independent walk after each change in debug builds: every unit is
- * in exactly one free run or one frame; the running counts equal what the walks find.
  */
 #include "pool/frames.h"
 
-#include "pool/space.h"
+#include "pool/table.h"
 
 #include <errno.h>
-#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/utsname.h>
-#include <stdio.h>
 
-/* A table that cannot grow is an error of the call, not of the process. The element that was
- * not added has no table. */
-#define HASH_NONFATAL_OOM         1
-#define uthash_nonfatal_oom(elem) ((void)(elem))
-#include <uthash.h>
-
-#define UNIT        CTN_EXTENT_ALIGN
-#define POISON_BYTE 0xdb
-
-struct frame {
-	struct ctn_frame_info info;
-	struct ctn_extent *extents;
-	uint32_t extent_count;
-	UT_hash_handle by_key;
-	UT_hash_handle by_id;
-};
-
-struct frames {
-	struct ctn_pool base;
-	const struct ctn_memory_ops *memory;
-	struct ctn_memory *segments; /* addresses never change */
-	uint32_t segment_count;
-	bool poison;
-	bool protect; /* see kernel_keeps_pins */
-
-	pthread_mutex_t lock;
-	bool *hot;
-	struct ctn_space space;
-	uint8_t *committed; /* by unit: memory is behind it */
-	uint8_t *marks;     /* by unit: scratch of the walk */
-	struct frame *keys; /* uthash heads */
-	struct frame *ids;
-	uint64_t generation; /* of the youngest frame; never goes back */
-	uint64_t evictions;
-	uint64_t refused;
-};
+#define UNIT CTN_UNIT
 
 static struct frames *frames_of(struct ctn_pool *pool)
 {
 	return (struct frames *)pool;
 }
-
-/* ---- units and extents ----------------------------------------------------------------- */
-
-static void describe_extent(const struct frames *f, uint32_t unit, uint32_t units,
-			    struct ctn_extent *e)
-{
-	e->segment = unit / f->space.segment_units;
-	e->segment_offset = unit % f->space.segment_units * UNIT;
-	e->addr = f->segments[e->segment].addr + e->segment_offset;
-	e->bytes = units * UNIT;
-}
-
-static uint32_t first_unit(const struct frames *f, const struct ctn_extent *e)
-{
-	return e->segment * f->space.segment_units + (uint32_t)(e->segment_offset / UNIT);
-}
-
-static int protect_extents(const struct frames *f, const struct frame *fr, int prot)
-{
-	if (!f->protect)
-		return 0;
-	for (uint32_t i = 0; i < fr->extent_count; i++) {
-		if (mprotect(fr->extents[i].addr, fr->extents[i].bytes, prot) != 0)
-			return -errno;
-	}
-	return 0;
-}
-
-static void give_extents(struct frames *f, struct frame *fr)
-{
-	for (uint32_t i = 0; i < fr->extent_count; i++)
-		ctn_space_give(&f->space, first_unit(f, &fr->extents[i]),
-			       (uint32_t)(fr->extents[i].bytes / UNIT));
-	fr->extent_count = 0;
-}
-
-/* Takes the units of a frame, in as few extents as the space allows. */
-static int take_extents(struct frames *f, struct frame *fr)
-{
-	uint32_t left = (uint32_t)(fr->info.charged / UNIT);
-
-	while (left) {
-		uint32_t unit, got;
-		struct ctn_extent *grown =
-			realloc(fr->extents, (fr->extent_count + 1) * sizeof(*fr->extents));
-
-		if (!grown) {
-			give_extents(f, fr);
-			return -ENOMEM;
-		}
-		fr->extents = grown;
-		if (!ctn_space_take(&f->space, left, &unit, &got)) {
-			give_extents(f, fr);
-			return -ENOSPC;
-		}
-		describe_extent(f, unit, got, &fr->extents[fr->extent_count++]);
-		left -= got;
-	}
-	return 0;
-}
-
-/* Commits the units of an extent that have no memory yet. They are the caller's alone. */
-static int commit_extent(struct frames *f, const struct ctn_extent *e)
-{
-	uint8_t *marks = f->committed + first_unit(f, e);
-	uint64_t n = e->bytes / UNIT, end;
-
-	for (uint64_t u = 0; u < n; u = end) {
-		int rc;
-
-		for (end = u; end < n && marks[end] == marks[u];)
-			end++;
-		if (marks[u])
-			continue;
-		rc = f->memory->populate(e->addr + u * UNIT, (end - u) * UNIT);
-		if (rc)
-			return rc;
-		memset(marks + u, 1, end - u);
-	}
-	return 0;
-}
-
-/* ---- the table ------------------------------------------------------------------------- */
-
-static struct frame *find_key(struct frames *f, const struct ctn_frame_key *key)
-{
-	struct frame *fr;
-
-	HASH_FIND(by_key, f->keys, key, sizeof(*key), fr);
-	return fr;
-}
-
-static struct frame *find_ref(struct frames *f, struct ctn_frame_ref ref)
-{
-	struct frame *fr;
-
-	HASH_FIND(by_id, f->ids, &ref.id, sizeof(ref.id), fr);
-	return fr && fr->info.ref.generation == ref.generation ? fr : NULL;
-}
-
-static int add_frame(struct frames *f, struct frame *fr)
-{
-	HASH_ADD(by_key, f->keys, info.key, sizeof(fr->info.key), fr);
-	if (!fr->by_key.tbl)
-		return -ENOMEM;
-	HASH_ADD(by_id, f->ids, info.ref.id, sizeof(fr->info.ref.id), fr);
-	if (!fr->by_id.tbl) {
-		HASH_DELETE(by_key, f->keys, fr);
-		return -ENOMEM;
-	}
-	return 0;
-}
-
-static void free_frame(struct frame *fr)
-{
-	free(fr->extents);
-	free(fr);
-}
-
-/* Takes a frame out of the table and gives its extents back, read-only from here on. That it
- * could not be made so does not make it less gone. */
-static void retire(struct frames *f, struct frame *fr)
-{
-	HASH_DELETE(by_key, f->keys, fr);
-	HASH_DELETE(by_id, f->ids, fr);
-	if (f->poison && protect_extents(f, fr, PROT_READ | PROT_WRITE) == 0) {
-		for (uint32_t i = 0; i < fr->extent_count; i++)
-			memset(fr->extents[i].addr, POISON_BYTE, fr->extents[i].bytes);
-	}
-	protect_extents(f, fr, PROT_READ);
-	give_extents(f, fr);
-	free_frame(fr);
-}
-
-#ifdef CTN_DEBUG
-/* The independent count: every unit is marked by exactly one owner. */
-static void check_books(struct frames *f)
-{
-	uint32_t units = f->space.count, owned = 0;
-	struct frame *fr, *next;
-
-	memset(f->marks, 0, units);
-	CTN_ASSERT(ctn_space_mark(&f->space, f->marks) == f->space.free);
-	HASH_ITER (by_id, f->ids, fr, next) {
-		uint64_t bytes = 0;
-
-		for (uint32_t i = 0; i < fr->extent_count; i++) {
-			uint32_t u = first_unit(f, &fr->extents[i]);
-
-			bytes += fr->extents[i].bytes;
-			for (uint64_t n = fr->extents[i].bytes / UNIT; n; n--)
-				f->marks[u++]++;
-		}
-		CTN_ASSERT(bytes == fr->info.charged);
-		CTN_ASSERT(fr->info.leases == 0 || fr->info.state == CTN_FRAME_CLEAN);
-		owned += (uint32_t)(bytes / UNIT);
-	}
-	CTN_ASSERT(f->space.free + owned == units);
-	for (uint32_t u = 0; u < units; u++)
-		CTN_ASSERT(f->marks[u] == 1);
-	CTN_ASSERT(HASH_CNT(by_key, f->keys) == HASH_CNT(by_id, f->ids));
-}
-#else
-static void check_books(struct frames *f)
-{
-	(void)f;
-}
-#endif
 
 static struct frames *lock(struct ctn_pool *pool)
 {
@@ -246,35 +39,11 @@ static struct frames *lock(struct ctn_pool *pool)
 
 static void unlock(struct frames *f)
 {
-	check_books(f);
+	ctn_table_check(f);
 	pthread_mutex_unlock(&f->lock);
 }
 
 /* ---- operations ------------------------------------------------------------------------ */
-
-/* Enters a frame of the right size without memory behind it. The lock is held. */
-static int enter_frame(struct frames *f, struct frame *fr)
-{
-	struct frame *old = find_key(f, &fr->info.key);
-	int rc;
-
-	if (old) {
-		fr->info.ref = old->info.ref;
-		return -EEXIST;
-	}
-	if (fr->info.charged > f->space.free * UNIT)
-		return -ENOSPC;
-	rc = take_extents(f, fr);
-	if (rc)
-		return rc;
-	/* Unique among the frames that live; what comes after it has another generation. */
-	fr->info.ref.id = first_unit(f, &fr->extents[0]);
-	fr->info.ref.generation = ++f->generation;
-	rc = add_frame(f, fr);
-	if (rc)
-		give_extents(f, fr);
-	return rc;
-}
 
 static int frames_alloc(struct ctn_pool *pool, const struct ctn_frame_key *key, uint64_t bytes,
 			int node, struct ctn_frame_ref *ref)
@@ -297,26 +66,20 @@ static int frames_alloc(struct ctn_pool *pool, const struct ctn_frame_key *key, 
 	fr->info.state = CTN_FRAME_LOADING;
 
 	lock(pool);
-	rc = enter_frame(f, fr);
+	rc = ctn_table_enter(f, fr);
 	*ref = fr->info.ref;
 	unlock(f);
 	if (rc) {
-		free_frame(fr);
+		ctn_frame_free(fr);
 		return rc;
 	}
-
-	rc = protect_extents(f, fr, PROT_READ | PROT_WRITE);
-	for (uint32_t i = 0; rc == 0 && i < fr->extent_count; i++)
-		rc = commit_extent(f, &fr->extents[i]);
+	rc = ctn_frame_commit(f, fr);
 	if (rc == 0)
 		return 0;
 	lock(pool);
 	/* Not retire: there is nothing in it to poison, and perhaps no memory to write to. */
-	HASH_DELETE(by_key, f->keys, fr);
-	HASH_DELETE(by_id, f->ids, fr);
-	give_extents(f, fr);
+	ctn_table_remove(f, fr);
 	unlock(f);
-	free_frame(fr);
 	return rc;
 }
 
@@ -324,7 +87,7 @@ static int frames_seal(struct ctn_pool *pool, struct ctn_frame_ref ref,
 		       const struct ctn_digest *digest, const uint8_t owner[CTN_OWNER_DATA])
 {
 	struct frames *f = lock(pool);
-	struct frame *fr = find_ref(f, ref);
+	struct frame *fr = ctn_table_by_ref(f, ref);
 	int rc = -ESTALE;
 
 	if (!fr)
@@ -332,9 +95,9 @@ static int frames_seal(struct ctn_pool *pool, struct ctn_frame_ref ref,
 	rc = -EINVAL;
 	if (fr->info.state != CTN_FRAME_LOADING)
 		goto out;
-	rc = protect_extents(f, fr, PROT_READ);
+	rc = ctn_frame_protect(f, fr, PROT_READ);
 	if (rc) {
-		protect_extents(f, fr, PROT_READ | PROT_WRITE);
+		ctn_frame_protect(f, fr, PROT_READ | PROT_WRITE);
 		goto out;
 	}
 	fr->info.state = CTN_FRAME_CLEAN;
@@ -351,7 +114,7 @@ out:
 static int frames_abort(struct ctn_pool *pool, struct ctn_frame_ref ref)
 {
 	struct frames *f = lock(pool);
-	struct frame *fr = find_ref(f, ref);
+	struct frame *fr = ctn_table_by_ref(f, ref);
 	int rc = 0;
 
 	if (!fr)
@@ -359,7 +122,7 @@ static int frames_abort(struct ctn_pool *pool, struct ctn_frame_ref ref)
 	else if (fr->info.state != CTN_FRAME_LOADING)
 		rc = -EINVAL;
 	else
-		retire(f, fr);
+		ctn_table_retire(f, fr);
 	unlock(f);
 	return rc;
 }
@@ -368,7 +131,7 @@ static int frames_lookup(struct ctn_pool *pool, const struct ctn_frame_key *key,
 			 struct ctn_frame_info *info)
 {
 	struct frames *f = lock(pool);
-	struct frame *fr = find_key(f, key);
+	struct frame *fr = ctn_table_by_key(f, key);
 
 	if (fr)
 		*info = fr->info;
@@ -394,7 +157,7 @@ static size_t frames_list(struct ctn_pool *pool, struct ctn_frame_info *infos, s
 static int frames_lease(struct ctn_pool *pool, struct ctn_frame_ref ref)
 {
 	struct frames *f = lock(pool);
-	struct frame *fr = find_ref(f, ref);
+	struct frame *fr = ctn_table_by_ref(f, ref);
 	int rc = 0;
 
 	if (!fr)
@@ -410,7 +173,7 @@ static int frames_lease(struct ctn_pool *pool, struct ctn_frame_ref ref)
 static void frames_release(struct ctn_pool *pool, struct ctn_frame_ref ref)
 {
 	struct frames *f = lock(pool);
-	struct frame *fr = find_ref(f, ref);
+	struct frame *fr = ctn_table_by_ref(f, ref);
 
 	/* A lease keeps its frame: one that is not there was never leased by the caller. */
 	CTN_ASSERT(fr && fr->info.leases > 0);
@@ -422,7 +185,7 @@ static void frames_release(struct ctn_pool *pool, struct ctn_frame_ref ref)
 static int frames_evict(struct ctn_pool *pool, struct ctn_frame_ref ref)
 {
 	struct frames *f = lock(pool);
-	struct frame *fr = find_ref(f, ref);
+	struct frame *fr = ctn_table_by_ref(f, ref);
 	int rc = 0;
 
 	if (!fr) {
@@ -431,7 +194,7 @@ static int frames_evict(struct ctn_pool *pool, struct ctn_frame_ref ref)
 		rc = -EBUSY;
 		f->refused++;
 	} else {
-		retire(f, fr);
+		ctn_table_retire(f, fr);
 		f->evictions++;
 	}
 	unlock(f);
@@ -442,7 +205,7 @@ static int frames_extents(struct ctn_pool *pool, struct ctn_frame_ref ref,
 			  const struct ctn_extent **extents, uint32_t *count)
 {
 	struct frames *f = lock(pool);
-	struct frame *fr = find_ref(f, ref);
+	struct frame *fr = ctn_table_by_ref(f, ref);
 
 	if (fr) {
 		*extents = fr->extents;
@@ -564,7 +327,7 @@ static void frames_close(struct ctn_pool *pool)
 
 	HASH_ITER (by_id, f->ids, fr, next) {
 		CTN_ASSERT(fr->info.state == CTN_FRAME_CLEAN && fr->info.leases == 0);
-		retire(f, fr);
+		ctn_table_retire(f, fr);
 	}
 	for (uint32_t i = 0; i < f->segment_count; i++)
 		f->memory->unmap(&f->segments[i]);

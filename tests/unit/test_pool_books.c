@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT
+/* The accounts of a pool whose frames come and go: by many threads, or by loss. */
+#include "test.h"
+#include "pool_fixture.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+
+static bool readable(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+
+	return poll(&p, 1, 0) == 1;
+}
+
+static void test_lossy_loses_and_tells(void)
+{
+	struct ctn_pool *pool = ctn_test_pool("lossy", 64 * CTN_MIB, 0, false);
+	struct ctn_frame_key loading_key = ctn_test_key(100), key;
+	struct ctn_frame_ref refs[8], loading, lost;
+	struct ctn_frame_info info;
+	unsigned int losses = 0;
+
+	CU_ASSERT_TRUE_FATAL(ctn_pool_event_fd(pool) >= 0);
+	for (unsigned int i = 0; i < 8; i++)
+		refs[i] = ctn_test_clean(pool, i, 2 * CTN_MIB);
+	CU_ASSERT_EQUAL(ctn_pool_alloc(pool, &loading_key, 2 * CTN_MIB, -1, &loading), 0);
+	CU_ASSERT_EQUAL(ctn_pool_lease(pool, refs[3]), 0);
+	CU_ASSERT_FALSE(readable(ctn_pool_event_fd(pool)));
+	ctn_pool_lossy_set(pool, 5, 2);
+	for (unsigned int i = 0; i < 100; i++) {
+		key = ctn_test_key(i % 8);
+		ctn_pool_lookup(pool, &key, &info);
+	}
+	ctn_pool_lossy_set(pool, 0, 0);
+	/* All went but the leased one and the LOADING one, each with one event. */
+	CU_ASSERT_TRUE(readable(ctn_pool_event_fd(pool)));
+	while (ctn_pool_next_loss(pool, &lost)) {
+		CU_ASSERT_NOT_EQUAL(lost.generation, refs[3].generation);
+		CU_ASSERT_EQUAL(ctn_pool_lease(pool, lost), -ESTALE);
+		losses++;
+	}
+	CU_ASSERT_EQUAL(losses, 7);
+	CU_ASSERT_FALSE(readable(ctn_pool_event_fd(pool)));
+	ctn_test_books(pool, 64 * CTN_MIB, 2 * CTN_MIB, 2 * CTN_MIB, 2 * CTN_MIB, 2);
+	ctn_pool_release(pool, refs[3]);
+	CU_ASSERT_EQUAL(ctn_pool_abort(pool, loading), 0);
+	ctn_pool_close(pool);
+}
+
+/* ---- random operations, four threads, a ledger of the test's own ------------------------ */
+
+#define WORKERS   4
+#define PER_OWNER 6
+
+struct worker {
+	struct ctn_pool *pool;
+	unsigned int number;
+	uint64_t rng;
+	struct ctn_frame_ref refs[PER_OWNER];
+	uint64_t charged[PER_OWNER]; /* 0: none */
+	unsigned int leases[PER_OWNER];
+	bool clean[PER_OWNER];
+	unsigned int wrong;
+	pthread_t thread;
+};
+
+static uint32_t random_below(struct worker *w, uint32_t n)
+{
+	w->rng = w->rng * 6364136223846793005ull + 1442695040888963407ull;
+	return (uint32_t)(w->rng >> 33) % n;
+}
+
+static void expect(struct worker *w, int rc, int want)
+{
+	if (rc != want)
+		w->wrong++;
+}
+
+static void step(struct worker *w)
+{
+	uint32_t i = random_below(w, PER_OWNER);
+	struct ctn_frame_key key = ctn_test_key(w->number * 1000 + i);
+	uint64_t bytes = 1 + random_below(w, 9 * (uint32_t)CTN_MIB);
+	int rc;
+
+	if (!w->charged[i]) {
+		rc = ctn_pool_alloc(w->pool, &key, bytes, -1, &w->refs[i]);
+		if (rc == 0) {
+			w->charged[i] = (bytes + CTN_EXTENT_ALIGN - 1) / CTN_EXTENT_ALIGN *
+					CTN_EXTENT_ALIGN;
+			w->clean[i] = false;
+			w->leases[i] = 0;
+		} else {
+			expect(w, rc, -ENOSPC);
+		}
+		return;
+	}
+	switch (random_below(w, 5)) {
+	case 0:
+		expect(w, ctn_pool_seal(w->pool, w->refs[i], NULL, NULL),
+		       w->clean[i] ? -EINVAL : 0);
+		w->leases[i] += !w->clean[i];
+		w->clean[i] = true;
+		break;
+	case 1:
+		rc = ctn_pool_abort(w->pool, w->refs[i]);
+		expect(w, rc, w->clean[i] ? -EINVAL : 0);
+		if (rc == 0)
+			w->charged[i] = 0;
+		break;
+	case 2:
+		rc = ctn_pool_lease(w->pool, w->refs[i]);
+		expect(w, rc, w->clean[i] ? 0 : -EBUSY);
+		w->leases[i] += rc == 0;
+		break;
+	case 3:
+		if (w->leases[i]) {
+			ctn_pool_release(w->pool, w->refs[i]);
+			w->leases[i]--;
+		}
+		break;
+	default:
+		rc = ctn_pool_evict(w->pool, w->refs[i]);
+		expect(w, rc, w->clean[i] && !w->leases[i] ? 0 : -EBUSY);
+		if (rc == 0)
+			w->charged[i] = 0;
+		break;
+	}
+}
+
+static void *work(void *arg)
+{
+	struct worker *w = arg;
+
+	for (int i = 0; i < 1500; i++)
+		step(w);
+	return NULL;
+}
+
+static void test_books_after_random_operations(void)
+{
+	struct ctn_pool *pool = ctn_test_pool("plain", 96 * CTN_MIB, 16 * CTN_MIB, false);
+	uint64_t loading = 0, clean = 0, leased = 0, frames = 0;
+	struct worker w[WORKERS] = {0};
+
+	for (unsigned int i = 0; i < WORKERS; i++) {
+		w[i].pool = pool;
+		w[i].number = i;
+		w[i].rng = 77 + i;
+		CU_ASSERT_EQUAL_FATAL(pthread_create(&w[i].thread, NULL, work, &w[i]), 0);
+	}
+	for (unsigned int i = 0; i < WORKERS; i++) {
+		pthread_join(w[i].thread, NULL);
+		CU_ASSERT_EQUAL(w[i].wrong, 0);
+		for (unsigned int j = 0; j < PER_OWNER; j++) {
+			frames += w[i].charged[j] != 0;
+			*(w[i].clean[j] ? &clean : &loading) += w[i].charged[j];
+			leased += w[i].leases[j] ? w[i].charged[j] : 0;
+		}
+	}
+	CU_ASSERT_TRUE(frames > 0);
+	ctn_test_books(pool, 96 * CTN_MIB, loading, clean, leased, frames);
+	for (unsigned int i = 0; i < WORKERS; i++) {
+		for (unsigned int j = 0; j < PER_OWNER; j++) {
+			if (w[i].charged[j] && !w[i].clean[j])
+				ctn_pool_abort(pool, w[i].refs[j]);
+			for (; w[i].charged[j] && w[i].leases[j]; w[i].leases[j]--)
+				ctn_pool_release(pool, w[i].refs[j]);
+		}
+	}
+	ctn_pool_close(pool);
+}
+
+CTN_TESTS("pool_books", CTN_TEST(test_lossy_loses_and_tells),
+	  CTN_TEST(test_books_after_random_operations))

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Private to pool/: the frames of a pool in this process, found by key and by reference, and
+ * the extents that they occupy. frames.c has the operations on them.
+ *
+ * Every function is called with the pool's mutex held, but for ctn_frame_commit.
+ *
+ * Invariant, checked by an independent walk after each operation in debug builds: every unit
+ * is in exactly one free run or one frame, and the counts of both say so.
+ */
+#ifndef CTN_POOL_TABLE_H
+#define CTN_POOL_TABLE_H
+
+#include "pool/memory.h"
+#include "pool/pool_ops.h"
+#include "pool/space.h"
+
+#include <pthread.h>
+
+/* A table that cannot grow is an error of the call, not of the process. The element that was
+ * not added has no table. */
+#define HASH_NONFATAL_OOM         1
+#define uthash_nonfatal_oom(elem) ((void)(elem))
+#include <uthash.h>
+
+#define CTN_UNIT CTN_EXTENT_ALIGN
+
+struct frame {
+	struct ctn_frame_info info;
+	struct ctn_extent *extents;
+	uint32_t extent_count;
+	UT_hash_handle by_key;
+	UT_hash_handle by_id;
+};
+
+struct frames {
+	struct ctn_pool base;
+	const struct ctn_memory_ops *memory;
+	struct ctn_memory *segments; /* addresses never change */
+	uint32_t segment_count;
+	bool poison;
+	bool protect; /* false: frames stay writable, see kernel_keeps_pins in frames.c */
+
+	pthread_mutex_t lock;
+	bool *hot;
+	struct ctn_space space;
+	uint8_t *committed; /* by unit: memory is behind it */
+	uint8_t *marks;     /* by unit: scratch of the walk */
+	struct frame *keys; /* uthash heads */
+	struct frame *ids;
+	uint64_t generation; /* of the youngest frame; never goes back */
+	uint64_t evictions;
+	uint64_t refused;
+};
+
+/* NULL when there is none; by reference, also when the frame of that id is a younger one. */
+struct frame *ctn_table_by_key(struct frames *f, const struct ctn_frame_key *key);
+struct frame *ctn_table_by_ref(struct frames *f, struct ctn_frame_ref ref);
+
+/* Takes the units for a frame, in as few extents as the space allows, gives it its reference
+ * and enters it. -EEXIST (the reference is that of the frame of its key), -ENOSPC, -ENOMEM:
+ * nothing has changed, and the caller frees it. */
+int ctn_table_enter(struct frames *f, struct frame *fr);
+/* Takes a frame out, gives its extents back as they are, and frees it. */
+void ctn_table_remove(struct frames *f, struct frame *fr);
+/* The same for a frame that was in use: poisoned where that is wanted, and read-only from
+ * here on. */
+void ctn_table_retire(struct frames *f, struct frame *fr);
+void ctn_frame_free(struct frame *fr);
+
+int ctn_frame_protect(const struct frames *f, const struct frame *fr, int prot);
+/* Makes the frame writable and commits the units that have no memory yet. For the thread that
+ * entered it, without the mutex: the units and their marks are its own. */
+int ctn_frame_commit(struct frames *f, struct frame *fr);
+
+/* The independent count; nothing in release builds. */
+void ctn_table_check(struct frames *f);
+
+#endif
