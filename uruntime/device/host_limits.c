@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+/* How much memory this process may count on. */
+#include "device/host.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TEXT_MAX 65536u
+
+/* Files of procfs and cgroupfs have no size until they are read. The caller frees *text. */
+static int read_text(const char *root, const char *path, char **text)
+{
+	char full[PATH_MAX];
+	FILE *file;
+	size_t n;
+	int rc = 0;
+
+	if (snprintf(full, sizeof(full), "%s%s", root, path) >= (int)sizeof(full))
+		return -ENAMETOOLONG;
+	*text = malloc(TEXT_MAX);
+	if (!*text)
+		return -ENOMEM;
+	file = fopen(full, "re");
+	if (!file) {
+		rc = -errno;
+		goto out;
+	}
+	n = fread(*text, 1, TEXT_MAX - 1, file);
+	(*text)[n] = '\0';
+	if (ferror(file))
+		rc = -EIO;
+	fclose(file);
+out:
+	if (rc)
+		free(*text);
+	return rc;
+}
+
+static int mem_available(const char *root, uint64_t *bytes)
+{
+	unsigned long long kib;
+	char *text, *line;
+	int rc = read_text(root, "/proc/meminfo", &text);
+
+	if (rc)
+		return rc;
+	line = strstr(text, "MemAvailable:");
+	rc = line && sscanf(line, "MemAvailable: %llu kB", &kib) == 1 ? 0 : -ENODATA;
+	if (!rc)
+		*bytes = kib * CTN_KIB;
+	free(text);
+	return rc;
+}
+
+/* Lowers *bytes to the limit in the file of a group, if there is one ("max" is none). */
+static void apply_limit(const char *root, const char *mount, const char *group, const char *file,
+			uint64_t *bytes)
+{
+	char path[PATH_MAX];
+	char *text, *end;
+	uint64_t limit;
+
+	if (snprintf(path, sizeof(path), "%s%s/%s", mount, group, file) >= (int)sizeof(path) ||
+	    read_text(root, path, &text))
+		return;
+	limit = strtoull(text, &end, 10);
+	if (end != text)
+		*bytes = CTN_MIN(*bytes, limit);
+	free(text);
+}
+
+/* A group obeys its own limit and those of all above it; a container may see only the top. */
+static void apply_limits_upward(const char *root, const char *mount, char *group, const char *file,
+				uint64_t *bytes)
+{
+	for (;;) {
+		char *slash = strrchr(group, '/');
+
+		if (slash && !slash[1])
+			*slash = '\0';
+		apply_limit(root, mount, group, file, bytes);
+		if (!*group || !slash)
+			return;
+		*slash = '\0';
+	}
+}
+
+/* Whether the comma-separated list has the controller `name`. */
+static bool has_controller(const char *list, const char *name)
+{
+	size_t len = strlen(name);
+
+	for (const char *s = list;; s++) {
+		if (strncmp(s, name, len) == 0 && (s[len] == ',' || s[len] == '\0'))
+			return true;
+		s = strchr(s, ',');
+		if (!s)
+			return false;
+	}
+}
+
+/* Lines of /proc/self/cgroup are ID:CONTROLLERS:GROUP; v2's is 0::GROUP. */
+static void apply_cgroup(const char *root, char *line, uint64_t *bytes)
+{
+	char *controllers = strchr(line, ':');
+	char *group = controllers ? strchr(controllers + 1, ':') : NULL;
+
+	if (!group)
+		return;
+	*controllers++ = '\0';
+	*group++ = '\0';
+	if (!*controllers)
+		apply_limits_upward(root, "/sys/fs/cgroup", group, "memory.max", bytes);
+	else if (has_controller(controllers, "memory"))
+		apply_limits_upward(root, "/sys/fs/cgroup/memory", group, "memory.limit_in_bytes",
+				    bytes);
+}
+
+int ctn_host_memory_limit(const char *root, uint64_t *bytes)
+{
+	char *text, *save = NULL;
+	int rc = mem_available(root, bytes);
+
+	if (rc)
+		return -ENODATA;
+	if (read_text(root, "/proc/self/cgroup", &text))
+		return 0; /* a kernel without cgroups */
+	for (char *s = strtok_r(text, "\n", &save); s; s = strtok_r(NULL, "\n", &save))
+		apply_cgroup(root, s, bytes);
+	free(text);
+	return 0;
+}
