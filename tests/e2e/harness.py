@@ -9,6 +9,7 @@ import json
 import os
 import re
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -386,3 +387,40 @@ def same_as_reference(ids, expected, gaps, what):
     equal(ids[:sure], expected[:sure], what)
     if sure == len(gaps):
         equal(ids, expected, what)
+
+
+def vocabulary(name="llama-stories260k"):
+    """{token: id} of a sample model's tokenizer, by its tokenizer.json."""
+    with open(os.path.join(MODELS, name, "tokenizer.json"), encoding="utf-8") as f:
+        return json.load(f)["model"]["vocab"]
+
+
+def scripted(path, ids, eos=2, positions=256):
+    """A GPT-2 that says what is written: after p + 1 tokens, whatever they are, the likeliest next one is ids[p].
+
+    Its blocks add nothing; a token's embedding is one unit vector, a position's ten times that of the id to say, and the
+    tied head reads it off."""
+    import numpy as np
+    import st
+
+    width = 512  # of the vocabulary and of the embedding
+    os.makedirs(path, exist_ok=True)
+    config = {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_embd": width, "n_layer": 1, "n_head": 8}
+    config.update(n_positions=positions, n_inner=16, vocab_size=width, activation_function="gelu_new")
+    config.update(layer_norm_epsilon=1e-5, tie_word_embeddings=True, bos_token_id=1, eos_token_id=eos)
+    with open(os.path.join(path, "config.json"), "w", encoding="utf-8") as f:
+        json.dump(config, f)
+    wpe = np.zeros((positions, width), np.float32)
+    wpe[np.arange(len(ids)), ids] = 10
+    block = {"attn.c_attn": (width, 3 * width), "attn.c_proj": (width, width), "mlp.c_fc": (width, 16), "mlp.c_proj": (16, width)}
+    tensors = {"wte.weight": np.eye(width, dtype=np.float32), "wpe.weight": wpe}
+    for name, shape in block.items():
+        tensors[f"h.0.{name}.weight"] = np.zeros(shape, np.float32)
+        tensors[f"h.0.{name}.bias"] = np.zeros(shape[1], np.float32)
+    for name in ("h.0.ln_1", "h.0.ln_2", "ln_f"):
+        tensors[name + ".weight"], tensors[name + ".bias"] = np.ones(width, np.float32), np.zeros(width, np.float32)
+    listed = [("transformer." + n, "F32", t.shape, lambda t=t: [t.reshape(-1)]) for n, t in sorted(tensors.items())]
+    st.write(os.path.join(path, "model.safetensors"), listed)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(os.path.join(MODELS, "llama-stories260k", name), path)
+    return path
