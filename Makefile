@@ -51,7 +51,7 @@ CFLAGS ?= -g
 ALL_CFLAGS := -std=c11 -D_GNU_SOURCE $(WARN) $(OPT_$(VARIANT)) $(CFLAGS) -fno-math-errno -pthread -MMD -MP \
 	-Iuruntime -I. $(PKG_CFLAGS) $(BLAS_CFLAGS)
 ALL_LDFLAGS := $(OPT_$(VARIANT)) $(LDFLAGS) -pthread
-LIBS := $(PKG_LIBS) $(BLAS_LIBS) -lm -ldl
+LIBS := $(PKG_LIBS) $(BLAS_LIBS) -lunistring -lm -ldl
 
 LIB_SRC := $(filter-out uruntime/daemon/%,$(wildcard uruntime/*/*.c)) $(wildcard kernels/cpu/*.c)
 DAEMON_SRC := $(wildcard uruntime/daemon/*.c)
