@@ -30,8 +30,10 @@ int ctn_err_prefix(struct ctn_err *err, const char *fmt, ...)
 	va_start(ap, fmt);
 	n = vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
 	va_end(ap);
-	if (n >= 0 && (size_t)n < sizeof(err->msg))
-		snprintf(err->msg + n, sizeof(err->msg) - (size_t)n, ": %s", old);
+	/* A message that no longer fits is cut. */
+	if (n >= 0 && (size_t)n + 3 < sizeof(err->msg))
+		snprintf(err->msg + n, sizeof(err->msg) - (size_t)n, ": %.*s",
+			 (int)(sizeof(err->msg) - (size_t)n - 3), old);
 	return err->code;
 }
 

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT
+/* Between sched and the rest: events go in one at a time, actions are carried out in order. */
+#include "engine/state.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+/* ---- the queue of events ---------------------------------------------------------------- */
+
+/* Queues an event; engine_feed hands it to sched. Never recursive, so that sched's mirror and
+ * the actions under way stay in step. */
+void engine_tell(struct ctn_engine *e, const struct ctn_sched_event *ev)
+{
+	/* Bounded by what is live: an arrival and an end a slot, and a few events a model. The
+	 * ring was made for that. */
+	CTN_ASSERT(e->event_count < e->event_cap);
+	e->events[(e->event_head + e->event_count++) % e->event_cap] = *ev;
+}
+
+/* ---- failures --------------------------------------------------------------------------- */
+
+/* Ends every request of a model, queued or admitted. */
+static void end_all(struct engine_model *m, const struct ctn_err *err)
+{
+	struct ctn_request *req, *tmp;
+
+	DL_FOREACH_SAFE (m->engine->requests, req, tmp) {
+		if (req->model == m)
+			request_end(req, CTN_FINISH_ERROR, err);
+	}
+}
+
+/* The load of a model has come to nothing: its requests end with the reason, then sched hears
+ * that it charges nothing. */
+static void load_failed(struct engine_model *m, const struct ctn_err *err)
+{
+	struct ctn_sched_event ev = {.type = CTN_EV_LOAD_FAILED, .model = m->sched_id};
+
+	m->loading = false;
+	ctn_warn("model %s: not loaded: %s", m->name, err->msg);
+	end_all(m, err);
+	engine_tell(m->engine, &ev);
+	model_unreserve(m);
+}
+
+/* ---- actions ---------------------------------------------------------------------------- */
+
+static void act_refuse(struct ctn_request *req, enum ctn_sched_refusal why)
+{
+	static const char *const reasons[] = {
+		[CTN_REFUSED_TOO_LARGE] =
+			"prompt and max_tokens need more KV memory than the devices have",
+		[CTN_REFUSED_PINNED] = "the model does not fit beside the pinned models",
+		[CTN_REFUSED_DEVICE] = "a device of the model is out of service",
+	};
+	struct ctn_err err;
+
+	ctn_err_set(&err, why == CTN_REFUSED_DEVICE ? -ENODEV : -ENOSPC, "%s", reasons[why]);
+	request_end(req, CTN_FINISH_ERROR, &err);
+}
+
+static void act_load(struct engine_model *m, uint64_t ticket)
+{
+	struct ctn_err err = {0};
+	int rc = model_reserve(m, ticket, &err);
+
+	if (rc == -EALREADY) {
+		struct ctn_sched_event ev = {.type = CTN_EV_LOAD_DONE, .model = m->sched_id};
+
+		engine_tell(m->engine, &ev);
+	} else if (rc) {
+		load_failed(m, &err);
+	}
+}
+
+static void act_kv_budget(struct engine_model *m, uint32_t blocks)
+{
+	struct ctn_err err;
+	int rc;
+
+	if (!m->reserved)
+		return; /* its load has just failed; sched is about to hear of it */
+	rc = model_set_kv(m, blocks);
+	if (rc == 0)
+		return;
+	/* sched's mirror said that there is room: without it no request of the model can go on. */
+	ctn_err_set(&err, rc, "no memory for %u KV blocks: %s", blocks, strerror(-rc));
+	ctn_error("model %s: %s", m->name, err.msg);
+	end_all(m, &err);
+}
+
+static void act_admit(struct ctn_request *req)
+{
+	if (atomic_load_explicit(&req->ended, memory_order_relaxed))
+		return; /* its end is on the way to sched */
+	if (req->model->free_block_count < req->kv_blocks)
+		return; /* act_kv_budget has ended it */
+	batch_admit(req);
+	if (req->load_only && !req->model->loading)
+		request_end(req, CTN_FINISH_LENGTH, NULL);
+}
+
+static void act_step(struct engine_model *m)
+{
+	struct ctn_sched_event ev = {.type = CTN_EV_STEP_DONE, .model = m->sched_id};
+
+	if (!step_start(m))
+		engine_tell(m->engine, &ev);
+}
+
+static void carry_out(struct ctn_engine *e, const struct ctn_sched_action *a)
+{
+	struct engine_model *m = e->by_sched[a->model];
+
+	switch (a->type) {
+	case CTN_ACT_REFUSE:
+		act_refuse(e->slots[a->request], a->why);
+		break;
+	case CTN_ACT_DROP:
+		if (ctn_pager_drop(e->pager, m->pager_id))
+			ctn_error("model %s: drop refused", m->name);
+		model_unreserve(m);
+		break;
+	case CTN_ACT_LOAD:
+		act_load(m, a->ticket);
+		break;
+	case CTN_ACT_KV_BUDGET:
+		act_kv_budget(m, a->blocks);
+		break;
+	case CTN_ACT_ADMIT:
+		act_admit(e->slots[a->request]);
+		break;
+	case CTN_ACT_STEP:
+		act_step(m);
+		break;
+	case CTN_ACT_DROP_HOST:
+		ctn_pager_drop_host(e->pager, m->pager_id, a->bytes);
+		break;
+	}
+}
+
+/* The end of a request has reached sched: nothing refers to its slot any more. */
+static void free_slot(struct ctn_engine *e, uint32_t slot)
+{
+	struct ctn_request *req = e->slots[slot];
+
+	e->slots[slot] = NULL;
+	e->free_slots[e->free_slot_count++] = slot;
+	DL_DELETE(e->requests, req);
+	req->model->live--;
+	req->slot = NO_SLOT;
+	request_unref(req);
+}
+
+void engine_feed(struct ctn_engine *e)
+{
+	while (e->event_count) {
+		struct ctn_sched_event ev = e->events[e->event_head];
+		bool more;
+
+		e->event_head = (e->event_head + 1) % e->event_cap;
+		e->event_count--;
+		do {
+			uint32_t n = ctn_sched_event(e->sched, ctn_now_ns(), &ev, e->actions,
+						     e->action_max);
+
+			more = ctn_sched_more(e->sched);
+			if (ev.type == CTN_EV_REQUEST_DONE)
+				free_slot(e, ev.request);
+			for (uint32_t i = 0; i < n; i++)
+				carry_out(e, &e->actions[i]);
+			ev = (struct ctn_sched_event){.type = CTN_EV_TIMER};
+		} while (more);
+	}
+}
+
+/* ---- the pager's events ----------------------------------------------------------------- */
+
+/* The pool has no room: sched names victims, they are dropped at once, inside this call. */
+static void host_need(struct ctn_engine *e, struct engine_model *m, uint64_t bytes)
+{
+	struct ctn_sched_action drops[16];
+	struct ctn_sched_event ev = {.type = CTN_EV_HOST_NEED,
+				     .model = m->sched_id,
+				     .bytes = bytes,
+				     .host_evictable = e->host_evictable};
+	uint32_t n;
+
+	ctn_pager_host_evictable(e->pager, e->pager_evictable);
+	for (uint32_t i = 0; i < e->served_count; i++)
+		e->host_evictable[i] = e->pager_evictable[e->by_sched[i]->pager_id];
+	n = ctn_sched_event(e->sched, ctn_now_ns(), &ev, drops, CTN_ARRAY_LEN(drops));
+	for (uint32_t i = 0; i < n; i++)
+		ctn_pager_drop_host(e->pager, e->by_sched[drops[i].model]->pager_id,
+				    drops[i].bytes);
+}
+
+static void loaded(struct engine_model *m, const struct ctn_pager_event *pev)
+{
+	struct ctn_sched_event ev = {.type = CTN_EV_LOAD_DONE, .model = m->sched_id};
+	struct ctn_request *req, *tmp;
+	uint64_t now = ctn_now_ns();
+
+	m->loading = false;
+	m->switches++;
+	histogram_add(&m->switch_time, (double)pev->nanoseconds / 1e9);
+	ctn_info("model %s: resident after %.1f ms (%llu bytes staged, %llu loaded)", m->name,
+		 (double)pev->nanoseconds / 1e6, (unsigned long long)pev->bytes_staged,
+		 (unsigned long long)pev->bytes_loaded);
+	DL_FOREACH_SAFE2(m->batch, req, tmp, batch_next)
+	{
+		if (req->waits_for_load) {
+			req->waits_for_load = false;
+			req->result.load_ns = now - req->admitted_ns;
+		}
+		if (req->load_only)
+			request_end(req, CTN_FINISH_LENGTH, NULL);
+	}
+	engine_tell(m->engine, &ev);
+}
+
+void engine_pager_event(void *arg, const struct ctn_pager_event *pev)
+{
+	struct ctn_engine *e = arg;
+	struct engine_model *m = e->by_pager[pev->model];
+	struct ctn_sched_event ev = {.model = m->sched_id, .bytes = pev->bytes};
+
+	switch (pev->type) {
+	case CTN_PAGER_LOADED:
+		loaded(m, pev);
+		break;
+	case CTN_PAGER_FAILED:
+		load_failed(m, pev->err);
+		break;
+	case CTN_PAGER_HOST_NEED:
+		host_need(e, m, pev->bytes);
+		break;
+	case CTN_PAGER_FRAME_LOST:
+		ev.type = CTN_EV_FRAME_LOST;
+		engine_tell(e, &ev);
+		break;
+	}
+}
