@@ -240,14 +240,14 @@ static void arm_timer(struct ctn_engine *e)
 	uint64_t earliest = 0;
 	const struct ctn_request *req;
 
+	if (!e->timer_stale)
+		return;
+	e->timer_stale = false;
 	DL_FOREACH (e->requests, req) {
 		if (req->deadline_ns && !atomic_load(&req->ended) &&
 		    (!earliest || req->deadline_ns < earliest))
 			earliest = req->deadline_ns;
 	}
-	if (earliest == e->timer_ns)
-		return;
-	e->timer_ns = earliest;
 	spec.it_value.tv_sec = (time_t)(earliest / CTN_NSEC_PER_SEC);
 	spec.it_value.tv_nsec = (long)(earliest % CTN_NSEC_PER_SEC);
 	if (timerfd_settime(e->timer_fd, TFD_TIMER_ABSTIME, &spec, NULL) < 0)
@@ -260,7 +260,7 @@ static void take_timer(struct ctn_engine *e)
 
 	if (read(e->timer_fd, &ticks, sizeof(ticks)) < 0)
 		return;
-	e->timer_ns = 0;
+	e->timer_stale = true;
 	requests_expire(e, ctn_now_ns());
 }
 
@@ -307,6 +307,9 @@ int ctn_engine_start(struct ctn_engine *e, struct ctn_err *err)
 	if (rc)
 		return ctn_err_set(err, rc, "engine thread: %s", strerror(-rc));
 	e->started = true;
+	pthread_mutex_lock(&e->gate);
+	e->closed = false;
+	pthread_mutex_unlock(&e->gate);
 	return 0;
 }
 
@@ -327,12 +330,9 @@ static void stop_taken(struct ctn_mail *mail)
 
 void ctn_engine_stop(struct ctn_engine *e)
 {
-	bool first;
-
 	pthread_mutex_lock(&e->gate);
-	first = !e->closed;
-	e->closed = true;
-	if (first && e->started) {
+	if (!e->closed) {
+		e->closed = true;
 		e->stop_mail.take = stop_taken;
 		ctn_mailbox_post(&e->mail, &e->stop_mail);
 	}

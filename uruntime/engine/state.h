@@ -194,8 +194,7 @@ struct ctn_engine {
 
 	struct ctn_mailbox mail;
 	int epoll_fd, timer_fd;
-	uint64_t timer_ns; /* armed for; 0: not */
-	bool timer_stale;
+	bool timer_stale; /* deadlines changed since the timer was armed */
 	pthread_t thread;
 	bool started;
 	bool joined;

@@ -268,3 +268,10 @@ void ctn_pager_model_stats(struct ctn_pager *p, uint32_t model, struct ctn_pager
 		}
 	}
 }
+
+void ctn_pager_moved(const struct ctn_pager *p, uint32_t model, uint64_t *bytes_staged,
+		     uint64_t *bytes_loaded)
+{
+	*bytes_staged = p->models[model]->bytes_staged;
+	*bytes_loaded = p->models[model]->bytes_loaded;
+}

@@ -196,5 +196,8 @@ struct ctn_pager_model_stats {
 };
 void ctn_pager_model_stats(struct ctn_pager *pager, uint32_t model,
 			   struct ctn_pager_model_stats *stats);
+/* Two of these alone, at no cost. */
+void ctn_pager_moved(const struct ctn_pager *pager, uint32_t model, uint64_t *bytes_staged,
+		     uint64_t *bytes_loaded);
 
 #endif
