@@ -402,6 +402,9 @@ static uint8_t *fill_frame(const struct ctn_checkpoint *ckpt, const struct ctn_p
 		CU_ASSERT_EQUAL(r->frame_offset % CTN_IO_ALIGN, 0);
 		CU_ASSERT_TRUE(r->bytes > 0);
 		CU_ASSERT_TRUE(r->frame_offset >= end);
+		/* Touching runs of one file are one run. */
+		CU_ASSERT_TRUE(i == 0 || r->file != r[-1].file ||
+			       r->file_offset > r[-1].file_offset + r[-1].bytes);
 		end = r->frame_offset + r->bytes;
 		CU_ASSERT_TRUE_FATAL(end <= part->frame_bytes);
 		/* Only the file's end may cut it short. */
