@@ -75,6 +75,9 @@ static bool make_room(struct ctn_sched *s, struct sched_model *m, uint32_t block
 	uint64_t possible[CTN_SCHED_MAX_DEVICES] = {0};
 	uint32_t victims = 0;
 
+	/* The load, its KV budget and the admission are still to be emitted. */
+	if (!sched_room(s, 3))
+		return false;
 	lacking(s, m, blocks, need);
 	if (satisfied(s, need))
 		return true;
@@ -91,7 +94,6 @@ static bool make_room(struct ctn_sched *s, struct sched_model *m, uint32_t block
 		if (possible[d] < need[d])
 			return false;
 	}
-	/* A drop each, then the load, its KV budget and the admission. */
 	if (!sched_room(s, victims + 3))
 		return false;
 	while (!satisfied(s, need)) {
