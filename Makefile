@@ -58,6 +58,10 @@ DAEMON_SRC := $(wildcard uruntime/daemon/*.c)
 TOOL_SRC := $(wildcard tools/*.c)
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
 UNIT := $(UNIT_SRC:tests/unit/%.c=$(BUILD)/tests/unit/%)
+# What several of them share, test doubles among it: a program gets what it calls, in front of
+# the library, so that a double takes the place of what it stands for.
+UNIT_SHARED := $(BUILD)/tests/unit/shared.a
+UNIT_SHARED_SRC := $(filter-out tests/unit/main.c $(UNIT_SRC),$(wildcard tests/unit/*.c))
 
 obj = $(1:%.c=$(BUILD)/obj/%.o)
 LIB := $(BUILD)/libcomputron.a
@@ -83,14 +87,20 @@ $(BUILD)/computron: $(call obj,$(TOOL_SRC)) $(LIB)
 	@echo "LD $@"
 	@$(CC) $(ALL_LDFLAGS) $^ -o $@ $(LIBS)
 
-$(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/obj/tests/unit/main.o $(LIB)
+$(UNIT_SHARED): $(call obj,$(UNIT_SHARED_SRC))
+	@mkdir -p $(@D)
+	@rm -f $@
+	@ar rcs $@ $^
+
+$(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/obj/tests/unit/main.o $(UNIT_SHARED) \
+		$(LIB)
 	@mkdir -p $(@D)
 	@echo "LD $@"
 	@$(CC) $(ALL_LDFLAGS) $^ -o $@ $(LIBS) -lcunit
 
 .PHONY: unit
 unit: $(UNIT)
-.SECONDARY: $(call obj,$(UNIT_SRC) tests/unit/main.c)
+.SECONDARY: $(call obj,$(UNIT_SRC) $(UNIT_SHARED_SRC) tests/unit/main.c)
 
 # ---- the commands of people ---------------------------------------------------------------
 
