@@ -58,10 +58,10 @@ DAEMON_SRC := $(wildcard uruntime/daemon/*.c)
 TOOL_SRC := $(wildcard tools/*.c)
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
 UNIT := $(UNIT_SRC:tests/unit/%.c=$(BUILD)/tests/unit/%)
-# What several of them share, test doubles among it: a program gets what it calls, in front of
-# the library, so that a double takes the place of what it stands for.
-UNIT_SHARED := $(BUILD)/tests/unit/shared.a
-UNIT_SHARED_SRC := $(filter-out tests/unit/main.c $(UNIT_SRC),$(wildcard tests/unit/*.c))
+# The server's programs stand on test doubles: objects in front of the library take the place of
+# its members.
+SERVER_UNIT := $(filter $(BUILD)/tests/unit/test_server%,$(UNIT))
+SERVER_UNIT_SRC := $(addprefix tests/unit/,http_fixture.c fake_engine.c fake_tokenizer.c)
 
 obj = $(1:%.c=$(BUILD)/obj/%.o)
 LIB := $(BUILD)/libcomputron.a
@@ -87,20 +87,15 @@ $(BUILD)/computron: $(call obj,$(TOOL_SRC)) $(LIB)
 	@echo "LD $@"
 	@$(CC) $(ALL_LDFLAGS) $^ -o $@ $(LIBS)
 
-$(UNIT_SHARED): $(call obj,$(UNIT_SHARED_SRC))
-	@mkdir -p $(@D)
-	@rm -f $@
-	@ar rcs $@ $^
-
-$(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/obj/tests/unit/main.o $(UNIT_SHARED) \
-		$(LIB)
+$(SERVER_UNIT): $(call obj,$(SERVER_UNIT_SRC))
+$(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/obj/tests/unit/main.o $(LIB)
 	@mkdir -p $(@D)
 	@echo "LD $@"
-	@$(CC) $(ALL_LDFLAGS) $^ -o $@ $(LIBS) -lcunit
+	@$(CC) $(ALL_LDFLAGS) $(filter %.o,$^) $(filter %.a,$^) -o $@ $(LIBS) -lcunit
 
 .PHONY: unit
 unit: $(UNIT)
-.SECONDARY: $(call obj,$(UNIT_SRC) $(UNIT_SHARED_SRC) tests/unit/main.c)
+.SECONDARY: $(call obj,$(UNIT_SRC) $(SERVER_UNIT_SRC) tests/unit/main.c)
 
 # ---- the commands of people ---------------------------------------------------------------
 

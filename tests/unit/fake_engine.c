@@ -431,8 +431,8 @@ const char *ctn_move_outcome_name(enum ctn_move_outcome outcome)
 	return names[outcome];
 }
 
-/* Only until the library has it; a strong one wins. */
-__attribute__((weak)) const char *ctn_stage_method_name(enum ctn_stage_method method)
+/* Stands for the stage too: what the server says of it has nothing else to come from. */
+const char *ctn_stage_method_name(enum ctn_stage_method method)
 {
 	static const char *const names[] = {"uring_fixed", "uring", "pread", "buffered"};
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * A test double of the engine: it implements engine/engine.h with scripted behaviour, so that
- * the server is tested against delays, refusals and ends that a real engine gives rarely. A
- * program that calls fake_engine_new() has this one instead of the library's.
+ * the server is tested against delays, refusals and ends that a real engine gives rarely. The
+ * programs tests/unit/test_server* have this one instead of the library's.
  */
 #ifndef CTN_FAKE_ENGINE_H
 #define CTN_FAKE_ENGINE_H

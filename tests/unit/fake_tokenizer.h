@@ -9,7 +9,7 @@
 
 #include "tokenizer/tokenizer.h"
 
-/* Tokenizers that were opened and not closed. Calling it is what links this double. */
+/* Tokenizers that were opened and not closed. */
 int fake_tokenizer_open_count(void);
 
 #endif
