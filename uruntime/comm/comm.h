@@ -20,7 +20,7 @@ struct ctn_comm;
 
 /*
  * A group of `size` ranks in this process; comms[i] is rank i's end, to be used by one thread
- * at a time. `max_floats` bounds one collective. -ENOMEM.
+ * at a time. `max_floats` bounds what one rank gives to one call. -ENOMEM.
  */
 int ctn_comm_local_new(uint32_t size, uint64_t max_floats, struct ctn_comm **comms,
 		       struct ctn_comm_group **group);
@@ -28,6 +28,12 @@ void ctn_comm_group_free(struct ctn_comm_group *group);
 
 uint32_t ctn_comm_rank(const struct ctn_comm *comm);
 uint32_t ctn_comm_size(const struct ctn_comm *comm);
+
+/*
+ * The calls below return 0, what the stream met, -EINVAL for more than max_floats or a rank
+ * that there is not, or what the group was aborted with. Ranks that disagree on the call or
+ * its size abort the group with -EPROTO.
+ */
 
 /* x[i] = sum over ranks of x[i], on every rank. Size 1: nothing to do. */
 int ctn_comm_all_reduce(struct ctn_comm *comm, struct ctn_stream *stream, float *x, uint64_t n);
