@@ -52,6 +52,8 @@ struct ctn_decoder;
 /* Bytes of device workspace that a rank needs for steps within the limits. */
 uint64_t ctn_decoder_workspace(const struct ctn_plan *plan, uint32_t rank,
 			       const struct ctn_limits *limits);
+/* What one rank gives to one collective or sends at most: max_floats of its comm groups. */
+uint64_t ctn_decoder_comm_floats(const struct ctn_plan *plan, const struct ctn_limits *limits);
 /* Floats of one KV block of a rank, over all its layers; the distance between blocks. */
 uint64_t ctn_kv_block_floats(const struct ctn_plan *plan, uint32_t rank);
 
@@ -69,7 +71,7 @@ struct ctn_decoder_config {
 	void *kv;                   /* device, base of the KV blocks; likewise */
 };
 
-/* Allocates host memory only. -ENOMEM. */
+/* Allocates host memory only. -ENOMEM; -EINVAL when tp or pp does not fit the plan. */
 int ctn_decoder_new(const struct ctn_decoder_config *cfg, struct ctn_decoder **dec,
 		    struct ctn_err *err);
 void ctn_decoder_free(struct ctn_decoder *dec);
@@ -84,8 +86,10 @@ typedef int ctn_layer_wait_fn(void *arg, uint32_t layer, struct ctn_stream *stre
 /*
  * Runs a step on this rank's stream and waits for its end. On the last stage `logits`
  * (host, [rows, vocab]) is filled, on tp rank 0 of it alone; elsewhere it may be NULL. The
- * caller owns step and logits. One thread at a time per decoder. A failed step leaves the KV
- * of its tokens undefined and nothing else.
+ * caller owns step and logits. One thread at a time per decoder. A step with no rows does not
+ * touch the head. -EINVAL for a step that breaks the limits or itself (block ids are trusted),
+ * before any work. A failed step leaves the KV of its tokens undefined and nothing else; with
+ * several ranks the caller aborts their groups, so that no other rank waits.
  */
 int ctn_decoder_forward(struct ctn_decoder *dec, struct ctn_stream *stream,
 			const struct ctn_step *step, ctn_layer_wait_fn *wait, void *wait_arg,
@@ -114,8 +118,8 @@ struct ctn_sample {
 /*
  * Chooses the token that follows position `position` (its own position is position + 1). The
  * random number is a function of (seed, position) alone. Greedy ties go to the lowest id.
- * `scratch` has room for 2 * vocab uint32_t/float pairs: ctn_sample_scratch(vocab) bytes.
- * -EDOM when the logits have a NaN.
+ * `scratch` is ctn_sample_scratch(vocab) bytes. -EDOM when the logits have a NaN or their
+ * largest is not finite.
  */
 size_t ctn_sample_scratch(uint32_t vocab);
 int ctn_sample_token(const float *logits, uint32_t vocab, const struct ctn_sampling *params,
