@@ -27,7 +27,7 @@ else
 BUILD := $(BUILD_ROOT)/$(VARIANT)
 endif
 
-PKGS := jansson libmicrohttpd libfyaml liburing libpcre2-8 libxxhash
+PKGS := jansson libmicrohttpd libfyaml liburing libpcre2-8 libxxhash libcurl
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 PKG_LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null)
 # The serial OpenBLAS: ranks are the threads. Debian keeps it beside the threaded one.
