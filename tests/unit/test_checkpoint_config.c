@@ -421,6 +421,9 @@ static void test_windows_by_family(void)
 	CU_ASSERT_EQUAL(arch_of(&m).max_positions, 4096);
 	m.config = "{\"attention_bias\":true}";
 	check_refused(&m, -ENOTSUP, "attention_bias");
+	/* The type decides, whatever the architecture is called. */
+	m.config = "{\"architectures\":[\"LlamaForCausalLM\"],\"sliding_window\":32}";
+	check_refused(&m, -ENOTSUP, "sliding_window");
 	/* Qwen2 has one only when it says so. */
 	m.family = "qwen2";
 	m.config = "{\"sliding_window\":32}";

@@ -79,10 +79,21 @@ uint64_t ctn_dim_size(const struct ctn_arch *arch, enum ctn_dim dim)
 	return 0;
 }
 
-static bool has_architecture(const struct ctn_family *family, const char *name)
+static bool lists_architecture(const struct ctn_family *family, const char *name)
 {
 	for (size_t i = 0; family->architectures[i]; i++) {
 		if (strcmp(family->architectures[i], name) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* model_type decides what a config means, as it does for its writers. The architecture may be
+ * that of another family with the same tensors: people retag LLaMA's descendants. */
+static bool suits_architecture(const struct ctn_family *family, const char *name)
+{
+	for (size_t i = 0; i < CTN_ARRAY_LEN(families); i++) {
+		if (families[i]->specs == family->specs && lists_architecture(families[i], name))
 			return true;
 	}
 	return false;
@@ -105,7 +116,8 @@ int ctn_family_find(const char *path, const json_t *config, const struct ctn_fam
 	for (size_t i = 0; i < CTN_ARRAY_LEN(families); i++) {
 		if (json_is_string(type) && strcmp(families[i]->name, json_string_value(type)) != 0)
 			continue;
-		if (arch && !has_architecture(families[i], arch))
+		if (arch && !(json_is_string(type) ? suits_architecture(families[i], arch)
+						   : lists_architecture(families[i], arch)))
 			continue;
 		*family = families[i];
 		return 0;

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+/* The computron command: a table of commands, each in a file of its own. */
+#include "tools.h"
+#include "base/base.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define VERSION "0.1.0"
+
+static const struct command {
+	const char *name;
+	const char *arguments;
+	const char *summary;
+	int (*run)(int argc, char **argv);
+} commands[] = {
+	{"inspect", "PATH [--tp N] [--pp N] [--json]",
+	 "what a checkpoint or one of its files holds, and how it is split", ctn_tool_inspect},
+};
+
+static void print_help(FILE *out)
+{
+	fprintf(out, "usage: computron COMMAND [ARGUMENTS]\n\n");
+	for (size_t i = 0; i < CTN_ARRAY_LEN(commands); i++)
+		fprintf(out, "  %s %s\n        %s\n", commands[i].name, commands[i].arguments,
+			commands[i].summary);
+	fprintf(out, "  help, --help\n        this text\n  --version\n");
+}
+
+int main(int argc, char **argv)
+{
+	const char *name = argc > 1 ? argv[1] : NULL;
+
+	if (!name) {
+		print_help(stderr);
+		return CTN_EXIT_USAGE;
+	}
+	if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
+		print_help(stdout);
+		return 0;
+	}
+	if (strcmp(name, "--version") == 0) {
+		printf("computron %s\n", VERSION);
+		return 0;
+	}
+	for (size_t i = 0; i < CTN_ARRAY_LEN(commands); i++) {
+		if (strcmp(commands[i].name, name) == 0)
+			return commands[i].run(argc - 1, argv + 1);
+	}
+	fprintf(stderr, "computron: unknown command %s; see computron help\n", name);
+	return CTN_EXIT_USAGE;
+}

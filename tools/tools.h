@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT */
+/* The commands of `computron`. Each gets its own name as argv[0] and returns the exit status:
+ * 0, 1 when it failed (one line on stderr says why), 2 for wrong usage. */
+#ifndef CTN_TOOLS_H
+#define CTN_TOOLS_H
+
+#define CTN_EXIT_FAILED 1
+#define CTN_EXIT_USAGE  2
+
+int ctn_tool_inspect(int argc, char **argv);
+
+#endif
