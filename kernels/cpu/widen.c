@@ -9,10 +9,23 @@
 #include <immintrin.h>
 #endif
 
-/* BF16 is the upper half of an F32. */
+/* BF16 is the upper half of an F32. Eight at a time, which compilers turn into SIMD without
+ * being told more about n. */
 static void widen_bf16(float *dst, const uint16_t *src, size_t n)
 {
-	for (size_t i = 0; i < n; i++) {
+	typedef uint16_t halves __attribute__((vector_size(16)));
+	typedef uint32_t words __attribute__((vector_size(32)));
+	size_t i = 0;
+
+	for (; i + 8 <= n; i += 8) {
+		halves in;
+		words out;
+
+		memcpy(&in, src + i, sizeof(in));
+		out = __builtin_convertvector(in, words) << 16;
+		memcpy(dst + i, &out, sizeof(out));
+	}
+	for (; i < n; i++) {
 		uint32_t bits = (uint32_t)src[i] << 16;
 
 		memcpy(&dst[i], &bits, sizeof(bits));
