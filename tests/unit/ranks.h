@@ -298,13 +298,15 @@ struct seq {
 	uint32_t block_count;
 };
 
-/* Blocks are given to whoever asks next, so that those of a sequence lie apart; 7 is coprime
- * to the numbers of blocks used here. */
+/* Blocks are given to whoever asks next, so that those of a sequence lie apart (7 is coprime
+ * to the numbers of blocks used here), the last first, so that what is stored behind a block
+ * meets the guard. */
 static uint32_t seq_block(struct ranks *r, struct seq *seq, uint32_t index)
 {
 	while (seq->block_count <= index) {
 		CU_ASSERT_FATAL(r->kv_next < r->kv_blocks);
-		seq->blocks[seq->block_count++] = (uint32_t)(7ull * r->kv_next++ % r->kv_blocks);
+		seq->blocks[seq->block_count++] =
+			r->kv_blocks - 1 - (uint32_t)(7ull * r->kv_next++ % r->kv_blocks);
 	}
 	return seq->blocks[index];
 }

@@ -251,6 +251,11 @@ static void test_equal_tokens_are_kept_by_lowest_id(void)
 	static const double p[5] = {0.1, 0.225, 0.225, 0.225, 0.225};
 	static const double kept[5] = {0, 0.5, 0.5, 0, 0};
 
+	static const double equal[4] = {0.25, 0.25, 0.25, 0.25};
+	static const double half[4] = {0.5, 0.5, 0, 0};
+
+	/* Half of the mass is enough for 0.5: equal masses add up exactly. */
+	check_kept(equal, 4, 0, 0.5f, half);
 	check_kept(p, 5, 2, 1, kept);
 	check_kept(p, 5, 0, 0.44f, kept);
 }
