@@ -122,6 +122,14 @@ static void test_when_nobody_asks_time_still_passes(void)
 	with_links(100, 2, (uint64_t[]){100, 100});
 	ctn_uplink_submit(uplink, 0, 100, 0);
 	ctn_uplink_submit(uplink, 1, 300, 0);
+	/* Asked first at 3 s: by 2 s each has carried 100, and since then link 1 is alone. */
+	CU_ASSERT_EQUAL(ctn_uplink_due(uplink, 1, 200, 3 * S), 0);
+	CU_ASSERT_EQUAL(ctn_uplink_due(uplink, 1, 300, 3 * S), 4 * S);
+	without_links(2);
+
+	with_links(100, 2, (uint64_t[]){100, 100});
+	ctn_uplink_submit(uplink, 0, 100, 0);
+	ctn_uplink_submit(uplink, 1, 300, 0);
 	/* Both ended long ago, so the next one is alone. */
 	ctn_uplink_submit(uplink, 0, 100, 50 * S);
 	CU_ASSERT_EQUAL(ctn_uplink_due(uplink, 1, 300, 50 * S), 0);
