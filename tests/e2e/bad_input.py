@@ -136,7 +136,8 @@ BAD = {
     "unknown-family": (config(model_type="mamba"), ["mamba"]),
     "no-heads": (config(num_attention_heads=0), ["num_attention_heads"]),
     "huge-layers": (config(num_hidden_layers=4000000000), ["num_hidden_layers"]),
-    "sliding-window": (config(model_type="mistral", sliding_window=4096), ["sliding_window"]),
+    "many-layers": (config(num_hidden_layers=200000000), ["layer"]),
+    "sliding-window": (config(model_type="mistral", sliding_window=64), ["sliding_window"]),
     "quantised": (config(quantization_config={"bits": 4}), ["quantization_config"]),
     "yarn": (config(rope_scaling={"rope_type": "yarn", "factor": 2.0}), ["yarn"]),
 }
