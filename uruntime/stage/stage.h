@@ -29,7 +29,8 @@ int ctn_stage_method_parse(const char *name, enum ctn_stage_method *method);
 
 /*
  * The seam for system calls: tests put refusals, short reads, EINTR, EAGAIN and EIO here.
- * Each member behaves like the call it is named after, but returns a negative errno.
+ * Each member behaves like the call it is named after, but returns a negative errno. One that
+ * is NULL is the real call.
  */
 struct ctn_stage_sys {
 	int (*open)(void *ctx, const char *path, int flags);
@@ -59,15 +60,16 @@ struct ctn_stage_result {
 	enum ctn_stage_method method;
 };
 
-/* Called once for each job, from an I/O thread, when no I/O is in flight for it any more.
- * It must not block. */
+/* Called once for each job, from a thread of the stage, when no I/O is in flight for it any
+ * more. It must not block, nor close the stage. */
 typedef void ctn_stage_done_fn(void *arg, const struct ctn_stage_result *result);
 
 struct ctn_stage_stats {
 	uint64_t jobs[CTN_STAGE_METHODS];
 	uint64_t bytes[CTN_STAGE_METHODS];
 	uint64_t nanoseconds;
-	char why[256]; /* why the best method was not taken, empty if it was */
+	uint64_t hash_cpu_nanoseconds; /* CPU time of all digests */
+	char why[256];                 /* why the best method was not taken, empty if it was */
 };
 
 int ctn_stage_open(const struct ctn_stage_config *cfg, struct ctn_stage **stage,
@@ -76,6 +78,9 @@ int ctn_stage_open(const struct ctn_stage_config *cfg, struct ctn_stage **stage,
 void ctn_stage_close(struct ctn_stage *stage);
 
 /*
+ * -EINVAL when runs or extents are not aligned to CTN_IO_ALIGN or do not fit, -ENOMEM, -EAGAIN
+ * (no thread to be had): `done` does not come then.
+ *
  * Starts to read `part` of `ckpt` into the frame that `extents` describe (a LOADING frame of
  * the caller's; both arrays and the checkpoint stay valid until `done`). Never blocks on I/O.
  * Files whose identity is not the checkpoint's any more, or that end early, fail the job with
