@@ -2,11 +2,10 @@
 /* The computron command: a table of commands, each in a file of its own. */
 #include "tools.h"
 #include "base/base.h"
+#include "client/ctn.h"
 
 #include <stdio.h>
 #include <string.h>
-
-#define VERSION "0.1.0"
 
 static const struct command {
 	const char *name;
@@ -16,6 +15,14 @@ static const struct command {
 } commands[] = {
 	{"inspect", "PATH [--tp N] [--pp N] [--json]",
 	 "what a checkpoint or one of its files holds, and how it is split", ctn_tool_inspect},
+	{"status", "[--json] [--socket PATH]", "what a running computrond holds", ctn_tool_status},
+	{"load", "MODEL [--json] [--socket PATH]", "make a model resident on its devices",
+	 ctn_tool_control},
+	{"evict", "MODEL [--json] [--socket PATH]", "drop a model from devices and host memory",
+	 ctn_tool_control},
+	{"pin", "MODEL [--json] [--socket PATH]", "keep a model from being dropped",
+	 ctn_tool_control},
+	{"unpin", "MODEL [--json] [--socket PATH]", "undo pin", ctn_tool_control},
 };
 
 static void print_help(FILE *out)
@@ -40,7 +47,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	if (strcmp(name, "--version") == 0) {
-		printf("computron %s\n", VERSION);
+		printf("computron %s\n", CTN_VERSION);
 		return 0;
 	}
 	for (size_t i = 0; i < CTN_ARRAY_LEN(commands); i++) {

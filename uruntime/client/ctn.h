@@ -16,6 +16,8 @@
 extern "C" {
 #endif
 
+#define CTN_VERSION "0.1.0"
+
 /* A connection that is kept open between calls. One thread at a time. */
 struct ctn_client;
 

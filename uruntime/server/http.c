@@ -136,7 +136,7 @@ static enum MHD_Result reply(struct ctn_exchange *x, unsigned int status, const 
 static enum MHD_Result reply_dump(struct ctn_exchange *x, unsigned int status, json_t *json,
 				  const struct ctn_api_error *e)
 {
-	char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+	char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
 
 	json_decref(json);
 	/* Out of memory: closing the connection is all that is left. */

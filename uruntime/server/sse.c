@@ -7,7 +7,7 @@
 void ctn_sse_event(struct ctn_buf *out, json_t *json)
 {
 	/* One line: JSON escapes every line break inside of it. */
-	char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+	char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(12)) : NULL;
 
 	json_decref(json);
 	if (!text) {
