@@ -108,6 +108,7 @@ int ctn_engine_new(const struct ctn_engine_config *cfg, struct ctn_engine **engi
 	}
 	e->epoll_fd = e->timer_fd = -1;
 	pthread_mutex_init(&e->gate, NULL);
+	e->closed = true; /* until there is a thread that reads the mail */
 	e->cfg = *cfg;
 	e->cfg.max_queue = cfg->max_queue ? cfg->max_queue : 256;
 	e->cfg.max_sequences = cfg->max_sequences ? cfg->max_sequences : 16;
