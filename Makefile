@@ -65,6 +65,8 @@ SERVER_UNIT_SRC := $(addprefix tests/unit/,http_fixture.c fake_engine.c fake_tok
 
 obj = $(1:%.c=$(BUILD)/obj/%.o)
 LIB := $(BUILD)/libcomputron.a
+# What the tools are made of, but for main: tests link it.
+TOOL_LIB := $(BUILD)/libtools.a
 BINS := $(if $(DAEMON_SRC),$(BUILD)/computrond) $(if $(TOOL_SRC),$(BUILD)/computron)
 
 .PHONY: all
@@ -83,12 +85,16 @@ $(BUILD)/computrond: $(call obj,$(DAEMON_SRC)) $(LIB)
 	@echo "LD $@"
 	@$(CC) $(ALL_LDFLAGS) $^ -o $@ $(LIBS)
 
-$(BUILD)/computron: $(call obj,$(TOOL_SRC)) $(LIB)
+$(TOOL_LIB): $(call obj,$(filter-out tools/computron.c,$(TOOL_SRC)))
+	@rm -f $@
+	@ar rcs $@ $^
+
+$(BUILD)/computron: $(call obj,tools/computron.c) $(TOOL_LIB) $(LIB)
 	@echo "LD $@"
 	@$(CC) $(ALL_LDFLAGS) $^ -o $@ $(LIBS)
 
 $(SERVER_UNIT): $(call obj,$(SERVER_UNIT_SRC))
-$(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/obj/tests/unit/main.o $(LIB)
+$(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/obj/tests/unit/main.o $(TOOL_LIB) $(LIB)
 	@mkdir -p $(@D)
 	@echo "LD $@"
 	@$(CC) $(ALL_LDFLAGS) $(filter %.o,$^) $(filter %.a,$^) -o $@ $(LIBS) -lcunit
