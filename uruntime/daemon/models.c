@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT
+/* Which checkpoints are served. */
+#include "daemon/daemon.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* A model that cannot be served stays in the list with the reason, and stops no other. */
+static int add(struct ctn_daemon *d, const struct ctn_model_spec *spec, struct ctn_err *err)
+{
+	struct ctn_err why = {0};
+	int rc = ctn_engine_add_model(d->engine, spec, &why);
+
+	if (rc == -EEXIST || rc == -ENOMEM)
+		return ctn_err_set(err, rc, "model %s: %s", spec->name, why.msg);
+	d->folders++;
+	if (rc)
+		ctn_warn("model %s cannot be served: %s", spec->name, why.msg);
+	else
+		d->servable++;
+	return 0;
+}
+
+static bool is_checkpoint(const char *dir)
+{
+	char *path = ctn_path_join(dir, "config.json");
+	struct stat st;
+	bool is = path && stat(path, &st) == 0;
+
+	free(path);
+	return is;
+}
+
+/* A folder that was also named by --model is served as that says. */
+static bool is_named(const struct ctn_options *o, const char *name)
+{
+	for (size_t i = 0; i < o->model_count; i++) {
+		if (strcmp(o->models[i].name, name) == 0)
+			return true;
+	}
+	return false;
+}
+
+static int add_folder(struct ctn_daemon *d, const struct ctn_options *o, const char *name,
+		      struct ctn_err *err)
+{
+	char *dir = ctn_path_join(o->models_dir, name);
+	struct ctn_model_spec spec = {.name = name, .dir = dir};
+	int rc = 0;
+
+	if (!dir)
+		return ctn_err_set(err, -ENOMEM, "out of memory");
+	if (is_checkpoint(dir) && !is_named(o, name))
+		rc = add(d, &spec, err);
+	free(dir);
+	return rc;
+}
+
+static int by_name(const struct dirent **a, const struct dirent **b)
+{
+	return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static int not_hidden(const struct dirent *entry)
+{
+	return entry->d_name[0] != '.';
+}
+
+static int add_dir(struct ctn_daemon *d, const struct ctn_options *o, struct ctn_err *err)
+{
+	struct dirent **list;
+	int count, rc = 0;
+
+	count = scandir(o->models_dir, &list, not_hidden, by_name);
+	if (count < 0)
+		return ctn_err_set(err, -errno, "models-dir %s: %s", o->models_dir,
+				   strerror(errno));
+	for (int i = 0; i < count; i++) {
+		if (!rc)
+			rc = add_folder(d, o, list[i]->d_name, err);
+		free(list[i]);
+	}
+	free(list);
+	return rc;
+}
+
+int ctn_daemon_add_models(struct ctn_daemon *d, const struct ctn_options *o, struct ctn_err *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < o->model_count && !rc; i++) {
+		const struct ctn_model_option *m = &o->models[i];
+		struct ctn_model_spec spec = {.name = m->name,
+					      .dir = m->dir,
+					      .tp = m->tp,
+					      .pp = m->pp,
+					      .devices = m->devices,
+					      .device_count = m->device_count};
+
+		rc = add(d, &spec, err);
+	}
+	if (!rc && o->models_dir)
+		rc = add_dir(d, o, err);
+	if (!rc && d->folders == 0) {
+		if (o->models_dir)
+			rc = ctn_err_set(err, -ENOENT,
+					 "models-dir %s: expected a subfolder with a config.json, "
+					 "found none",
+					 o->models_dir);
+		else
+			rc = ctn_err_set(err, -ENOENT,
+					 "no model: expected --models-dir or --model; see --help");
+	}
+	return rc;
+}
