@@ -27,7 +27,11 @@ static int line_of(struct fy_node *node)
 /* Puts file and line in front of the message that is there. */
 static int at(const struct config *c, struct fy_node *node)
 {
-	return ctn_err_prefix(c->err, "%s:%d", c->path, line_of(node));
+	int line = line_of(node);
+
+	if (!line)
+		return ctn_err_prefix(c->err, "%s", c->path);
+	return ctn_err_prefix(c->err, "%s:%d", c->path, line);
 }
 
 static int wrong_type(const struct config *c, struct fy_node *key, const char *name,

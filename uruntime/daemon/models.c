@@ -14,8 +14,10 @@ static int add(struct ctn_daemon *d, const struct ctn_model_spec *spec, struct c
 	struct ctn_err why = {0};
 	int rc = ctn_engine_add_model(d->engine, spec, &why);
 
-	if (rc == -EEXIST || rc == -ENOMEM)
-		return ctn_err_set(err, rc, "model %s: %s", spec->name, why.msg);
+	if (rc == -EEXIST || rc == -ENOMEM) {
+		*err = why;
+		return rc;
+	}
 	d->folders++;
 	if (rc)
 		ctn_warn("model %s cannot be served: %s", spec->name, why.msg);
@@ -24,13 +26,20 @@ static int add(struct ctn_daemon *d, const struct ctn_model_spec *spec, struct c
 	return 0;
 }
 
+/* Also one that lacks its config.json: an unfinished download is listed with the reason. */
 static bool is_checkpoint(const char *dir)
 {
-	char *path = ctn_path_join(dir, "config.json");
-	struct stat st;
-	bool is = path && stat(path, &st) == 0;
+	static const char *const files[] = {"config.json", "model.safetensors",
+					    "model.safetensors.index.json"};
+	bool is = false;
 
-	free(path);
+	for (size_t i = 0; i < CTN_ARRAY_LEN(files) && !is; i++) {
+		char *path = ctn_path_join(dir, files[i]);
+		struct stat st;
+
+		is = path && stat(path, &st) == 0;
+		free(path);
+	}
 	return is;
 }
 
@@ -107,7 +116,7 @@ int ctn_daemon_add_models(struct ctn_daemon *d, const struct ctn_options *o, str
 	if (!rc && d->folders == 0) {
 		if (o->models_dir)
 			rc = ctn_err_set(err, -ENOENT,
-					 "models-dir %s: expected a subfolder with a config.json, "
+					 "models-dir %s: expected subfolders with a config.json, "
 					 "found none",
 					 o->models_dir);
 		else

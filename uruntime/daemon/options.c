@@ -12,7 +12,7 @@
 #define STRING(member) offsetof(struct ctn_options, member)
 
 const struct ctn_option_def ctn_option_defs[] = {
-	{"models-dir", "DIR", "serve each subfolder with a config.json", STRING(models_dir)},
+	{"models-dir", "DIR", "serve each subfolder that holds a checkpoint", STRING(models_dir)},
 	{"model", "NAME=DIR[,tp=N][,pp=N][,devices=LIST]", "serve one checkpoint (repeatable)",
 	 SIZE_MAX},
 	{"device", "SPEC",
