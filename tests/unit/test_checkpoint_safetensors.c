@@ -123,13 +123,21 @@ static void test_json(void)
 		{"overlong UTF-8", "{\"\xc0\xaf\":1}", 0, "JSON", 0},
 		{"surrogate in UTF-8", "{\"\xed\xa0\x80\":1}", 0, "JSON", 0},
 		{"half an object", "{", 0, "JSON", 0},
-		{"an array", "[]", 0, "JSON object at the top", 0},
+		{"an array", "[]", 0, "an object at the top", 0},
 		{"null", "null", 0, "JSON", 0},
 		{"a number", "7", 0, "JSON", 0},
 		{"garbage after it", "{} x", 0, "JSON", 0},
 		{"a second object", "{}{}", 0, "JSON", 0},
 		{"single quotes", "{'a':1}", 0, "JSON", 0},
-		{"trailing comma", "{\"a\":1,}", 0, "JSON", 0},
+		{"trailing comma", "{\"__metadata__\":{},}", 0, "a name at byte 19", 0},
+		{"no comma", "{\"__metadata__\":{}\"a\":{}}", 0, "a comma or the end", 0},
+		{"no colon", "{\"a\" {}}", 0, "a colon at byte 5", 0},
+		{"no value", "{\"a\":}", 0, "a value at byte 5", 0},
+		{"a name without quotes", "{a:1}", 0, "a name at byte 1", 0},
+		{"a name without end", "{\"a", 0, "a name at byte", 0},
+		{"an escape at the end", "{\"a\\", 0, "a name at byte", 0},
+		{"brackets that do not match", "{\"w\":{\"a\":[1}}}", 0, "JSON", 0},
+		{"a bracket in a string", "{\"__metadata__\":{\"a\":\"}{][\\\"\"}}", 0, NULL, 0},
 		{"padding", "{} \t\n\r  ", 0, NULL, 0},
 		{"leading space", " \n{}", 0, NULL, 0},
 		{"empty and a byte of data", "{}", 1, "found 11", 0},
@@ -144,8 +152,9 @@ static void test_json(void)
 										  "[0,1]") "}",
 		 1, "\"a.long.name.of.a.tensor.that.is.twice\" is given twice", 0},
 		{"a quoted name twice",
-		 "{\"say \\\"a\\\\\":" T("U8", "[1]", "[0,1]") ",\"say \\\"a\\\\\":1}", 1,
-		 "\"say \\\"a\\\\\" is given twice", 0},
+		 "{\"say \\\"a\\\\\":" T("U8", "[1]", "[0,1]") ",\"say \\u0022a\\\\\":" T(
+			 "U8", "[1]", "[0,1]") "}",
+		 1, "\"say \"a\\\" is given twice", 0},
 		{"a field twice",
 		 "{\"w\":{\"dtype\":\"U8\",\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}",
 		 1, "\"dtype\" is given twice", 0},
@@ -171,6 +180,22 @@ static void test_deep_nesting(void)
 	ctn_buf_puts(&b, "{\"a\":");
 	for (int i = 0; i < 100000; i++)
 		ctn_buf_puts(&b, "[");
+	r.header = b.data;
+	check_row(&r);
+	ctn_buf_free(&b);
+}
+
+/* A tree of this would take gigabytes. */
+static void test_large_entry(void)
+{
+	struct ctn_buf b = {0};
+	struct row r = {"an entry of 3 MB", NULL, 0, "\"w\": expected a value of at most 1048576",
+			0};
+
+	ctn_buf_puts(&b, "{\"w\":{\"x\":[[]");
+	for (int i = 0; i < 1000000; i++)
+		ctn_buf_puts(&b, ",[]");
+	ctn_buf_puts(&b, "]}}");
 	r.header = b.data;
 	check_row(&r);
 	ctn_buf_free(&b);
@@ -425,6 +450,7 @@ static void test_a_million_tensors(void)
 }
 
 CTN_TESTS("checkpoint_safetensors", CTN_TEST(test_too_small), CTN_TEST(test_header_length),
-	  CTN_TEST(test_json), CTN_TEST(test_deep_nesting), CTN_TEST(test_fields),
-	  CTN_TEST(test_tiling), CTN_TEST(test_every_dtype), CTN_TEST(test_unaligned_data),
-	  CTN_TEST(test_names), CTN_TEST(test_not_regular), CTN_TEST(test_a_million_tensors))
+	  CTN_TEST(test_json), CTN_TEST(test_deep_nesting), CTN_TEST(test_large_entry),
+	  CTN_TEST(test_fields), CTN_TEST(test_tiling), CTN_TEST(test_every_dtype),
+	  CTN_TEST(test_unaligned_data), CTN_TEST(test_names), CTN_TEST(test_not_regular),
+	  CTN_TEST(test_a_million_tensors))

@@ -32,7 +32,7 @@ struct ctn_container {
 	struct ctn_digest header; /* XXH3-128 of the header bytes */
 	struct ctn_tensor *tensors;
 	uint32_t count;
-	void *arena; /* names and shapes: one block of malloc, filled by the format */
+	void *arena; /* owns names and shapes */
 };
 
 /*

@@ -4,6 +4,8 @@
 #include "checkpoint/container.h"
 
 #include <errno.h>
+#include <stdalign.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -60,9 +62,48 @@ int ctn_container_open(const char *path, struct ctn_container *c, struct ctn_err
 	return ctn_container_open_stat(path, c, &st, err);
 }
 
+/* Blocks are filled from the front; the one at the head has room. */
+struct arena_block {
+	struct arena_block *next;
+	size_t used, size;
+	alignas(max_align_t) char data[];
+};
+
+#define ARENA_FIRST 4096u
+#define ARENA_BLOCK (256 * 1024u)
+
+void *ctn_container_alloc(struct ctn_container *c, size_t bytes)
+{
+	struct arena_block *b = c->arena;
+	size_t need = ctn_align_up(bytes, alignof(max_align_t));
+	void *p;
+
+	if (need < bytes)
+		return NULL;
+	if (!b || need > b->size - b->used) {
+		const size_t size = CTN_MAX(need, b ? ARENA_BLOCK : ARENA_FIRST);
+
+		b = size > SIZE_MAX - sizeof(*b) ? NULL : malloc(sizeof(*b) + size);
+		if (!b)
+			return NULL;
+		*b = (struct arena_block){.next = c->arena, .size = size};
+		c->arena = b;
+	}
+	p = b->data + b->used;
+	b->used += need;
+	return p;
+}
+
 void ctn_container_close(struct ctn_container *c)
 {
+	struct arena_block *b = c->arena;
+
+	while (b) {
+		struct arena_block *next = b->next;
+
+		free(b);
+		b = next;
+	}
 	free(c->tensors);
-	free(c->arena);
 	*c = (struct ctn_container){0};
 }

@@ -13,4 +13,7 @@ extern const struct ctn_container_format ctn_format_safetensors;
 int ctn_container_open_stat(const char *path, struct ctn_container *c, struct stat *st,
 			    struct ctn_err *err);
 
+/* Memory that lives as long as the container, aligned for any type. NULL when there is none. */
+void *ctn_container_alloc(struct ctn_container *c, size_t bytes);
+
 #endif

@@ -66,6 +66,30 @@ static struct ctn_quoted string_ending_at(const char *data, size_t end)
 	return ctn_quote_n(data + begin, end - 1 - begin);
 }
 
+/* `base` is where `data` lies in the whole document. */
+static int parse_error(const json_error_t *je, const char *data, size_t len, size_t base,
+		       const char *what, struct ctn_err *err)
+{
+	const size_t at = je->position < 0 ? 0 : (size_t)je->position;
+
+	if (json_error_code(je) == json_error_out_of_memory)
+		return ctn_err_set(err, -ENOMEM, "%s: out of memory", what);
+	if (json_error_code(je) == json_error_duplicate_key && at <= len)
+		return ctn_err_set(err, -EINVAL, "%s: \"%s\" is given twice", what,
+				   string_ending_at(data, at).s);
+	return ctn_err_set(err, -EINVAL, "%s: expected JSON: %s at byte %zu", what,
+			   ctn_quote(je->text).s, base + at);
+}
+
+int ctn_json_parse_any(const char *data, size_t len, size_t base, const char *what, json_t **value,
+		       struct ctn_err *err)
+{
+	json_error_t je;
+
+	*value = json_loadb(data, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
+	return *value ? 0 : parse_error(&je, data, len, base, what, err);
+}
+
 int ctn_json_parse(const char *data, size_t len, const char *what, json_t **root,
 		   struct ctn_err *err)
 {
@@ -73,17 +97,8 @@ int ctn_json_parse(const char *data, size_t len, const char *what, json_t **root
 	json_t *v;
 
 	v = json_loadb(data, len, JSON_REJECT_DUPLICATES, &je);
-	if (!v) {
-		size_t at = je.position < 0 ? 0 : (size_t)je.position;
-
-		if (json_error_code(&je) == json_error_out_of_memory)
-			return ctn_err_set(err, -ENOMEM, "%s: out of memory", what);
-		if (json_error_code(&je) == json_error_duplicate_key && at <= len)
-			return ctn_err_set(err, -EINVAL, "%s: \"%s\" is given twice", what,
-					   string_ending_at(data, at).s);
-		return ctn_err_set(err, -EINVAL, "%s: expected JSON: %s at byte %zu", what,
-				   ctn_quote(je.text).s, at);
-	}
+	if (!v)
+		return parse_error(&je, data, len, 0, what, err);
 	if (!json_is_object(v)) {
 		json_decref(v);
 		return ctn_err_set(err, -EINVAL, "%s: expected a JSON object at the top", what);

@@ -19,12 +19,9 @@
 
 #define MAX_HEADER   100000000ull
 #define METADATA_KEY "__metadata__"
-
-/* Names and shapes of all tensors, one block: shapes first, for their alignment. */
-struct arena {
-	uint64_t *shape;
-	char *name;
-};
+/* Text of one tensor's entry. A real one has some hundred bytes; the bound keeps the tree of a
+ * hostile one small. */
+#define MAX_ENTRY CTN_MIB
 
 static int read_header(int fd, uint64_t bytes, const char *path, char **header, uint64_t *len,
 		       struct ctn_err *err)
@@ -65,24 +62,34 @@ static int read_header(int fd, uint64_t bytes, const char *path, char **header, 
 	return 0;
 }
 
-static int check_metadata(const json_t *meta, const char *path, struct ctn_err *err)
+static int check_metadata(const struct ctn_json_walk *header, const struct ctn_json_member *m,
+			  struct ctn_err *err)
 {
-	const char *key;
-	json_t *value;
+	struct ctn_json_walk walk = {.what = header->what, .data = m->value, .len = m->len};
+	struct ctn_json_member member;
+	int rc;
 
-	if (json_is_null(meta))
+	if (m->len == 4 && memcmp(m->value, "null", 4) == 0)
 		return 0;
-	if (!json_is_object(meta))
-		return ctn_err_set(err, -EINVAL, "%s: %s: expected an object, found %s", path,
-				   METADATA_KEY, ctn_quote_json(meta).s);
-	json_object_foreach((json_t *)meta, key, value)
-	{
-		if (!json_is_string(value))
-			return ctn_err_set(err, -EINVAL,
-					   "%s: %s: \"%s\": expected a string, found %s", path,
-					   METADATA_KEY, ctn_quote(key).s, ctn_quote_json(value).s);
+	if (m->value[0] != '{')
+		return ctn_err_set(err, -EINVAL, "%s: %s: expected an object, found %s",
+				   header->what, METADATA_KEY, ctn_quote_n(m->value, m->len).s);
+	while ((rc = ctn_json_next(&walk, &member, err)) > 0) {
+		json_t *value = NULL;
+
+		rc = ctn_json_value(&walk, &member, member.len, &value, err);
+		if (!rc && !json_is_string(value))
+			rc = ctn_err_set(err, -EINVAL,
+					 "%s: %s: \"%s\": expected a string, found %s",
+					 header->what, METADATA_KEY,
+					 ctn_quote(json_string_value(member.name)).s,
+					 ctn_quote_n(member.value, member.len).s);
+		json_decref(value);
+		json_decref(member.name);
+		if (rc)
+			return rc;
 	}
-	return 0;
+	return rc;
 }
 
 /* Elements that are not integers from 0 up are refused; jansson refuses those above 2^63-1. */
@@ -112,13 +119,14 @@ static int tensor_bytes(const struct ctn_tensor *t, uint64_t *bytes)
 	return 0;
 }
 
-static int parse_tensor(const char *name, const json_t *v, struct ctn_tensor *t,
-			struct arena *arena, const char *path, struct ctn_err *err)
+static int parse_tensor(struct ctn_container *c, const char *name, const json_t *v,
+			struct ctn_tensor *t, const char *path, struct ctn_err *err)
 {
 	const json_t *dtype = json_object_get(v, "dtype");
 	const json_t *shape = json_object_get(v, "shape");
 	const json_t *offsets = json_object_get(v, "data_offsets");
-	uint64_t begin, end, bytes;
+	uint64_t begin, end, bytes, *dims;
+	char *copy;
 	int rc;
 
 	if (!json_is_string(dtype) || !json_is_array(shape) || !json_is_array(offsets))
@@ -130,9 +138,14 @@ static int parse_tensor(const char *name, const json_t *v, struct ctn_tensor *t,
 		return ctn_err_set(err, -EINVAL, "%s: tensor \"%s\": unknown dtype \"%s\"", path,
 				   ctn_quote(name).s, ctn_quote(json_string_value(dtype)).s);
 	t->rank = (uint32_t)json_array_size(shape);
-	t->shape = arena->shape;
+	dims = ctn_container_alloc(c, t->rank * sizeof(*dims));
+	copy = ctn_container_alloc(c, strlen(name) + 1);
+	if (!dims || !copy)
+		return ctn_err_set(err, -ENOMEM, "%s: out of memory", path);
+	t->shape = dims;
+	t->name = strcpy(copy, name);
 	for (uint32_t i = 0; i < t->rank; i++) {
-		if (get_index(json_array_get(shape, i), arena->shape++))
+		if (get_index(json_array_get(shape, i), &dims[i]))
 			return ctn_err_set(err, -EINVAL,
 					   "%s: tensor \"%s\": shape: expected integers from 0, "
 					   "found %s",
@@ -158,36 +171,6 @@ static int parse_tensor(const char *name, const json_t *v, struct ctn_tensor *t,
 				   (unsigned long long)(end - begin));
 	t->offset = begin;
 	t->bytes = bytes;
-	t->name = strcpy(arena->name, name);
-	arena->name += strlen(name) + 1;
-	return 0;
-}
-
-/* Checks that every entry is what it should be and adds up the memory that they need. */
-static int measure(const json_t *root, const char *path, uint64_t *count, uint64_t *dims,
-		   uint64_t *name_bytes, struct ctn_err *err)
-{
-	const char *name;
-	json_t *v;
-
-	*count = *dims = *name_bytes = 0;
-	json_object_foreach((json_t *)root, name, v)
-	{
-		if (strcmp(name, METADATA_KEY) == 0) {
-			int rc = check_metadata(v, path, err);
-
-			if (rc)
-				return rc;
-			continue;
-		}
-		if (!json_is_object(v))
-			return ctn_err_set(err, -EINVAL,
-					   "%s: tensor \"%s\": expected an object, found %s", path,
-					   ctn_quote(name).s, ctn_quote_json(v).s);
-		*count += 1;
-		*dims += json_array_size(json_object_get(v, "shape"));
-		*name_bytes += strlen(name) + 1;
-	}
 	return 0;
 }
 
@@ -231,43 +214,94 @@ static int check_tiling(struct ctn_container *c, const char *path, struct ctn_er
 	return 0;
 }
 
-static int fill(const json_t *root, struct ctn_container *c, const char *path, struct ctn_err *err)
+static int by_name(const void *pa, const void *pb, void *arg)
 {
-	uint64_t count, dims, name_bytes;
-	struct arena arena;
-	const char *name;
-	json_t *v;
+	const struct ctn_tensor *tensors = arg;
+
+	return strcmp(tensors[*(const uint32_t *)pa].name, tensors[*(const uint32_t *)pb].name);
+}
+
+static int check_names(const struct ctn_container *c, const char *path, struct ctn_err *err)
+{
+	uint32_t *order = calloc((size_t)c->count + 1, sizeof(*order));
+	int rc = 0;
+
+	if (!order)
+		return ctn_err_set(err, -ENOMEM, "%s: out of memory", path);
+	for (uint32_t i = 0; i < c->count; i++)
+		order[i] = i;
+	qsort_r(order, c->count, sizeof(*order), by_name, c->tensors);
+	for (uint32_t i = 1; !rc && i < c->count; i++) {
+		const char *name = c->tensors[order[i]].name;
+
+		if (strcmp(c->tensors[order[i - 1]].name, name) == 0)
+			rc = ctn_err_set(err, -EINVAL, "%s: tensor \"%s\" is given twice", path,
+					 ctn_quote(name).s);
+	}
+	free(order);
+	return rc;
+}
+
+static int add_tensor(struct ctn_container *c, uint32_t *capacity, const struct ctn_json_walk *walk,
+		      const struct ctn_json_member *m, struct ctn_err *err)
+{
+	const char *name = json_string_value(m->name);
+	json_t *entry;
 	int rc;
 
-	rc = measure(root, path, &count, &dims, &name_bytes, err);
+	if (c->count == *capacity) {
+		const uint32_t n = *capacity ? 2 * *capacity : 64;
+		void *p = reallocarray(c->tensors, n, sizeof(*c->tensors));
+
+		if (!p)
+			return ctn_err_set(err, -ENOMEM, "%s: out of memory", walk->what);
+		c->tensors = p;
+		*capacity = n;
+	}
+	rc = ctn_json_value(walk, m, MAX_ENTRY, &entry, err);
 	if (rc)
 		return rc;
-	/* All three are bounded by the header's 100 MB: no overflow here. */
-	c->tensors = calloc(count ? count : 1, sizeof(*c->tensors));
-	c->arena = malloc(dims * sizeof(uint64_t) + name_bytes + 1);
-	if (!c->tensors || !c->arena)
-		return ctn_err_set(err, -ENOMEM, "%s: out of memory for %llu tensors", path,
-				   (unsigned long long)count);
-	arena.shape = c->arena;
-	arena.name = (char *)(arena.shape + dims);
-	json_object_foreach((json_t *)root, name, v)
-	{
-		if (strcmp(name, METADATA_KEY) == 0)
-			continue;
-		rc = parse_tensor(name, v, &c->tensors[c->count], &arena, path, err);
+	if (!json_is_object(entry))
+		rc = ctn_err_set(err, -EINVAL, "%s: tensor \"%s\": expected an object, found %s",
+				 walk->what, ctn_quote(name).s, ctn_quote_json(entry).s);
+	else
+		rc = parse_tensor(c, name, entry, &c->tensors[c->count], walk->what, err);
+	json_decref(entry);
+	if (!rc)
+		c->count++;
+	return rc;
+}
+
+/* The header has less than 2^27 bytes: counts and capacities fit in 32 bits. */
+static int parse_header(struct ctn_container *c, const char *header, uint64_t len, const char *path,
+			struct ctn_err *err)
+{
+	struct ctn_json_walk walk = {.what = path, .data = header, .len = len};
+	struct ctn_json_member m;
+	uint32_t capacity = 0;
+	bool metadata = false;
+	int rc;
+
+	while ((rc = ctn_json_next(&walk, &m, err)) > 0) {
+		if (strcmp(json_string_value(m.name), METADATA_KEY) != 0)
+			rc = add_tensor(c, &capacity, &walk, &m, err);
+		else if (metadata)
+			rc = ctn_err_set(err, -EINVAL, "%s: \"%s\" is given twice", path,
+					 METADATA_KEY);
+		else
+			rc = check_metadata(&walk, &m, err);
+		metadata |= strcmp(json_string_value(m.name), METADATA_KEY) == 0;
+		json_decref(m.name);
 		if (rc)
 			return rc;
-		c->count++;
 	}
-	qsort(c->tensors, c->count, sizeof(*c->tensors), by_offset);
-	return check_tiling(c, path, err);
+	return rc;
 }
 
 static int safetensors_parse(int fd, uint64_t bytes, const char *path, struct ctn_container *c,
 			     struct ctn_err *err)
 {
 	XXH128_canonical_t digest;
-	json_t *root;
 	char *header = NULL;
 	uint64_t len = 0;
 	int rc;
@@ -280,13 +314,15 @@ static int safetensors_parse(int fd, uint64_t bytes, const char *path, struct ct
 	memcpy(c->header.bytes, digest.digest, sizeof(c->header.bytes));
 	if (header[0] != '{')
 		ctn_debug("%s: white space before the header's JSON", path);
-	rc = ctn_json_parse(header, len, path, &root, err);
+	rc = parse_header(c, header, len, path, err);
 	free(header);
+	if (!rc)
+		rc = check_names(c, path, err);
 	if (rc)
 		return rc;
-	rc = fill(root, c, path, err);
-	json_decref(root);
-	return rc;
+	if (c->count)
+		qsort(c->tensors, c->count, sizeof(*c->tensors), by_offset);
+	return check_tiling(c, path, err);
 }
 
 const struct ctn_container_format ctn_format_safetensors = {
