@@ -28,6 +28,30 @@ static inline struct ctn_plan *build(const struct ctn_checkpoint *ckpt, uint32_t
 	return plan;
 }
 
+/* A part lives from the first to the last layer whose shards read it. */
+static inline void check_lifetimes(const struct ctn_plan *plan)
+{
+	for (uint32_t i = 0; i < plan->part_count; i++) {
+		uint32_t first = UINT32_MAX, last = 0;
+
+		for (uint32_t r = 0; r < plan->rank_count; r++) {
+			for (uint32_t k = 0; k < plan->ranks[r].layer_count; k++) {
+				const struct ctn_shard *s = &plan->ranks[r].shards[k];
+
+				for (uint32_t n = 0; n < s->part_count; n++) {
+					CU_ASSERT_TRUE(n == 0 || s->parts[n - 1] < s->parts[n]);
+					if (s->parts[n] != i)
+						continue;
+					first = CTN_MIN(first, s->layer);
+					last = CTN_MAX(last, s->layer);
+				}
+			}
+		}
+		CU_ASSERT_EQUAL(plan->parts[i].first_layer, first);
+		CU_ASSERT_EQUAL(plan->parts[i].last_layer, last);
+	}
+}
+
 /* Every tensor in use is in one part, once. */
 static inline void check_coverage(const struct ctn_plan *plan)
 {
@@ -55,6 +79,7 @@ static inline void check_coverage(const struct ctn_plan *plan)
 	CU_ASSERT_EQUAL(plan->ckpt->bytes, bytes);
 	CU_ASSERT_EQUAL(plan->host_bytes, host);
 	free(seen);
+	check_lifetimes(plan);
 }
 
 static inline void check_window(const struct ctn_plan *plan)

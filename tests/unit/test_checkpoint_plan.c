@@ -320,6 +320,41 @@ static void test_opt_projections(void)
 	check_checkpoint(gen_write(&m));
 }
 
+/* Nothing but matrices: at pp 1 the head needs no bytes of its own. */
+static void test_opt_bare(void)
+{
+	const struct gen_model m = {
+		.family = "opt",
+		.layers = 4,
+		.hidden = 32,
+		.heads = 4,
+		.kv_heads = 4,
+		.head_dim = 8,
+		.ffn = 64,
+		.vocab = 101,
+		.positions = 30,
+		.tied = true,
+		.post_norm = true,
+		.no_bias = true,
+		.no_affine = true,
+		.prefix = "",
+		.shuffle = 17,
+		.odd = 2,
+	};
+	struct ctn_checkpoint *ckpt;
+	struct ctn_plan *plan;
+	const char *dir = gen_write(&m);
+
+	check_checkpoint(dir);
+	ckpt = open_checkpoint(dir);
+	plan = build(ckpt, 1, 1);
+	CU_ASSERT_EQUAL(plan->ranks[0].shards[5].piece_count, 0);
+	CU_ASSERT_EQUAL(plan->ranks[0].shards[5].bytes, 0);
+	CU_ASSERT_TRUE(plan->ranks[0].shards[5].slots[CTN_ROLE_HEAD].alias);
+	ctn_plan_free(plan);
+	ctn_checkpoint_close(ckpt);
+}
+
 static void test_gpt2_untied(void)
 {
 	const struct gen_model m = {
@@ -343,4 +378,4 @@ static void test_gpt2_untied(void)
 
 CTN_TESTS("checkpoint_plan", CTN_TEST(test_llama_sample), CTN_TEST(test_opt_sample),
 	  CTN_TEST(test_gpt2_sample), CTN_TEST(test_few_kv_heads), CTN_TEST(test_qwen2_biases),
-	  CTN_TEST(test_opt_projections), CTN_TEST(test_gpt2_untied))
+	  CTN_TEST(test_opt_projections), CTN_TEST(test_opt_bare), CTN_TEST(test_gpt2_untied))
