@@ -188,8 +188,9 @@ def write_decodings(tok, path, count):
 # ---- tokenizers made here ----------------------------------------------------------------
 
 
-def train(tok, strings, size, alphabet, special):
-    trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, special_tokens=special, show_progress=False)
+def train(tok, strings, size, alphabet, special, limit=1000):
+    trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, limit_alphabet=limit, special_tokens=special,
+                                  show_progress=False)
     tok.train_from_iterator(strings, trainer)
 
 
@@ -227,23 +228,22 @@ def make_llama3(strings):
     return tok
 
 
-def make_llama(strings, normalizer, pre_tokenizer, decoder, **options):
+def make_llama(strings, normalizer, words, pre_tokenizer, decoder, **options):
+    """`words` cuts the strings for training, `pre_tokenizer` afterwards."""
     tok = Tokenizer(models.BPE(unk_token="<unk>", **options))
-    tok.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tok.normalizer = normalizers.Replace(" ", "▁")
+    tok.pre_tokenizer = words
     bytes_ = ["<0x%02X>" % b for b in range(256)] if options.get("byte_fallback") else []
-    train(tok, [s for s in strings if len(s) < 400], 1000, list("▁abcdefghijklmnopqrstuvwxyz"), ["<unk>", "<s>", "</s>"] + bytes_)
+    train(tok, strings, 1500, list("▁abcdefghijklmnopqrstuvwxyz"), ["<unk>", "<s>", "</s>"] + bytes_, limit=400)
     data = json.loads(tok.to_str())
     data["added_tokens"] = [t for t in data["added_tokens"] if t["content"] not in bytes_]
-    data["model"]["vocab"] = {t: i for t, i in data["model"]["vocab"].items()
-                              if i < 3 + len(bytes_) or "\0" not in t and (len(t) > 1 or ord(t) < 0x2600)}
-    vocab = data["model"]["vocab"]
-    ids = {t: n for n, t in enumerate(sorted(vocab, key=vocab.get))}
-    data["model"]["vocab"] = ids
-    data["model"]["merges"] = [m for m in data["model"]["merges"] if m[0] in ids and m[1] in ids and "".join(m) in ids]
+    # A NUL in a key is more than the C side's JSON library reads.
+    vocab = [t for t in sorted(data["model"]["vocab"], key=data["model"]["vocab"].get) if "\0" not in t]
+    data["model"]["vocab"] = {t: n for n, t in enumerate(vocab)}
+    data["model"]["merges"] = [m for m in data["model"]["merges"] if "\0" not in "".join(m)]
     tok = Tokenizer.from_str(json.dumps(data))
     tok.normalizer = normalizer
-    if pre_tokenizer:
-        tok.pre_tokenizer = pre_tokenizer
+    tok.pre_tokenizer = pre_tokenizer
     tok.decoder = decoder
     return tok
 
@@ -254,13 +254,14 @@ def llama_decoder():
 
 def make_mistral(strings):
     """Metaspace in front of the first piece only; byte fall-back."""
-    return make_llama(strings, None, pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="first", split=False),
-                      llama_decoder(), byte_fallback=True, fuse_unk=True)
+    return make_llama(strings, None, pre_tokenizers.Metaspace(),
+                      pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="first", split=False), llama_decoder(), byte_fallback=True, fuse_unk=True)
 
 
 def make_gemma(strings):
     """Spaces replaced, pieces end in one, unknown characters one by one, Metaspace decoder."""
-    return make_llama(strings, normalizers.Replace(" ", "▁"), pre_tokenizers.Split("▁", "merged_with_previous"),
+    words = pre_tokenizers.Split("▁", "merged_with_previous")
+    return make_llama(strings, normalizers.Replace(" ", "▁"), words, words,
                       decoders.Metaspace(replacement="▁", prepend_scheme="always"), fuse_unk=False)
 
 

@@ -145,7 +145,8 @@ static void replace_feed(struct ctn_tok_decode_stream *s, size_t i, const char *
 	ctn_buf_append(held, text, len);
 	if (held->failed || !held->len)
 		return;
-	while ((hit = memmem(held->data + done, held->len - done, step->from, step->from_len))) {
+	while ((hit = ctn_tok_find(held->data + done, held->len - done, step->from,
+				   step->from_len))) {
 		feed(s, i + 1, held->data + done, (size_t)(hit - held->data) - done);
 		feed(s, i + 1, step->to, step->to_len);
 		done = (size_t)(hit - held->data) + step->from_len;
@@ -182,7 +183,7 @@ static void metaspace_feed(struct ctn_tok_decode_stream *s, size_t i, const char
 	bool drop = step->drop_first && !s->stages[i].past_start;
 	const char *hit, *end = text + len;
 
-	while ((hit = memmem(text, (size_t)(end - text), step->from, step->from_len))) {
+	while ((hit = ctn_tok_find(text, (size_t)(end - text), step->from, step->from_len))) {
 		feed(s, i + 1, text, (size_t)(hit - text));
 		if (!drop)
 			feed(s, i + 1, " ", 1);

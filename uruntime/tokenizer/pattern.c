@@ -95,8 +95,8 @@ static int cut_literal(const struct ctn_tok_pattern *pattern, const char *text, 
 	int rc = 0;
 
 	while (!rc && done < len) {
-		const char *hit =
-			memmem(text + done, len - done, pattern->literal, pattern->literal_len);
+		const char *hit = ctn_tok_find(text + done, len - done, pattern->literal,
+					       pattern->literal_len);
 		size_t start = hit ? (size_t)(hit - text) : len;
 
 		if (start > done)

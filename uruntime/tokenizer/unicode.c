@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "tokenizer/unicode.h"
 
+#include <string.h>
 #include <unictype.h>
 
 enum ctn_tok_utf8_state ctn_tok_utf8_feed(struct ctn_tok_utf8 *u, uint8_t byte)
@@ -100,6 +101,19 @@ size_t ctn_tok_utf8_encode(uint32_t cp, char out[4])
 	out[2] = (char)(0x80 | (cp >> 6 & 0x3F));
 	out[3] = (char)(0x80 | (cp & 0x3F));
 	return 4;
+}
+
+const char *ctn_tok_find(const char *text, size_t len, const char *what, size_t what_len)
+{
+	const char *end = text + len;
+
+	while ((size_t)(end - text) >= what_len) {
+		text = memchr(text, what[0], (size_t)(end - text) - what_len + 1);
+		if (!text || memcmp(text, what, what_len) == 0)
+			return text;
+		text++;
+	}
+	return NULL;
 }
 
 bool ctn_tok_is_space(uint32_t cp)

@@ -67,6 +67,13 @@ size_t ctn_tok_utf8_decode(const char *s, uint32_t *cp);
 /* Writes the character to out; returns its length in bytes. */
 size_t ctn_tok_utf8_encode(uint32_t cp, char out[4]);
 
+/*
+ * Where `what`, which is not empty, begins in the text, or NULL. As memmem, but it touches
+ * no more of the text than it must: a caller goes from hit to hit, and sanitizers take each
+ * memmem for a read of all that follows.
+ */
+const char *ctn_tok_find(const char *text, size_t len, const char *what, size_t what_len);
+
 /* Unicode's White_Space. */
 bool ctn_tok_is_space(uint32_t cp);
 
