@@ -216,6 +216,11 @@ def make_llama3(strings):
     tok.pre_tokenizer = byte_level(LLAMA3)
     tok.decoder = decoders.ByteLevel()
     train(tok, strings, 1200, pre_tokenizers.ByteLevel.alphabet(), ["<s>", "</s>"])
+    # Words that no merges make: only ignore_merges finds them.
+    data = json.loads(tok.to_str())
+    for word in ["Ġother", "Ġpeople", "Ġthrough", "ĠIT", "because", "ĠÐ¼Ð¸ÑĢ", "123"]:
+        data["model"]["vocab"].setdefault(word, len(data["model"]["vocab"]))
+    tok = Tokenizer.from_str(json.dumps(data))
     tok.add_tokens([AddedToken("<|left|>", lstrip=True, normalized=False),
                     AddedToken("<|right|>", rstrip=True, normalized=True),
                     AddedToken("<|wide|>", lstrip=True, rstrip=True, normalized=False),

@@ -229,6 +229,7 @@ void ctn_tok_pre_free(struct ctn_tok_pre *pre)
 
 /* ---- running --------------------------------------------------------------------------- */
 
+/* `at_start` matters to a first step alone: see parse_metaspace. */
 static int run_from(const struct ctn_tok_pre_run *run, size_t index, const char *text, size_t len,
 		    bool at_start, struct ctn_err *err);
 
@@ -237,7 +238,6 @@ struct splitting {
 	const struct ctn_tok_pre_run *run;
 	size_t index; /* of the step */
 	const char *text;
-	bool at_start;
 	bool pending;
 	bool prev_match;
 	size_t start;
@@ -246,12 +246,10 @@ struct splitting {
 
 static int flush_part(struct splitting *s, struct ctn_err *err)
 {
-	bool at_start = s->at_start && s->start == 0;
-
 	if (!s->pending || s->start == s->end)
 		return 0;
 	s->pending = false;
-	return run_from(s->run, s->index + 1, s->text + s->start, s->end - s->start, at_start, err);
+	return run_from(s->run, s->index + 1, s->text + s->start, s->end - s->start, false, err);
 }
 
 static bool joins(const struct splitting *s, bool match)
@@ -290,9 +288,9 @@ static int split_item(void *arg, size_t start, size_t end, bool match, struct ct
 }
 
 static int split(const struct ctn_tok_pre_run *run, size_t index, const char *text, size_t len,
-		 bool at_start, struct ctn_err *err)
+		 struct ctn_err *err)
 {
-	struct splitting s = {.run = run, .index = index, .text = text, .at_start = at_start};
+	struct splitting s = {.run = run, .index = index, .text = text};
 	int rc;
 
 	rc = ctn_tok_pattern_cut(run->pre->steps[index].pattern, text, len, split_item, &s, err);
@@ -343,9 +341,9 @@ static int run_from(const struct ctn_tok_pre_run *run, size_t index, const char 
 		return run->word(run->arg, text, len, err);
 	step = &run->pre->steps[index];
 	if (step->kind == CTN_TOK_PRE_SPLIT)
-		return split(run, index, text, len, at_start, err);
+		return split(run, index, text, len, err);
 	if (step->kind == CTN_TOK_PRE_SPACE && text[0] == ' ')
-		return run_from(run, index + 1, text, len, at_start, err);
+		return run_from(run, index + 1, text, len, false, err);
 	out = &run->scratch[index];
 	ctn_buf_reset(out);
 	if (step->kind == CTN_TOK_PRE_SPACE) {
@@ -358,7 +356,7 @@ static int run_from(const struct ctn_tok_pre_run *run, size_t index, const char 
 	}
 	if (out->failed)
 		return ctn_err_set(err, -ENOMEM, "out of memory");
-	return run_from(run, index + 1, out->data, out->len, at_start, err);
+	return run_from(run, index + 1, out->data, out->len, false, err);
 }
 
 int ctn_tok_pre_piece(const struct ctn_tok_pre_run *run, const char *text, size_t len,
