@@ -206,29 +206,56 @@ static int not_yaml(const struct config *c, struct fy_diag *diag, const char *te
 	return ctn_err_set(c->err, -EINVAL, "%s:%d: %s: %.*s", c->path, e->line, e->msg, len, line);
 }
 
-static int read_document(const struct config *c, const char *text, size_t len)
+static int read_root(const struct config *c, struct fy_document *doc)
 {
-	struct fy_parse_cfg cfg = {.flags = FYPCF_COLLECT_DIAG};
-	struct fy_document *doc;
+	struct fy_node *root = fy_document_root(doc);
 	struct fy_node_pair *pair;
-	struct fy_node *root;
 	void *iter = NULL;
 	int rc = 0;
 
-	cfg.diag = fy_diag_create(NULL);
-	if (!cfg.diag)
-		return ctn_err_set(c->err, -ENOMEM, "out of memory");
-	fy_diag_set_collect_errors(cfg.diag, true);
-	doc = fy_document_build_from_string(&cfg, text, len);
-	root = doc ? fy_document_root(doc) : NULL;
-	if (!doc)
-		rc = not_yaml(c, cfg.diag, text);
-	else if (root && !fy_node_is_mapping(root))
-		rc = ctn_err_set(c->err, -EINVAL, "%s: expected a mapping of options", c->path);
-	while (!rc && root && (pair = fy_node_mapping_iterate(root, &iter)))
+	if (!root || !fy_node_is_mapping(root))
+		return ctn_err_set(c->err, -EINVAL, "%s: expected a mapping of options", c->path);
+	while (!rc && (pair = fy_node_mapping_iterate(root, &iter)))
 		rc = read_pair(c, pair);
-	fy_document_destroy(doc);
-	fy_diag_destroy(cfg.diag);
+	return rc;
+}
+
+static int read_text(const struct config *c, const char *text, size_t len)
+{
+	struct fy_parse_cfg cfg = {.flags = FYPCF_COLLECT_DIAG};
+	struct fy_parser *parser = NULL;
+	struct fy_document *doc = NULL, *second = NULL;
+	int rc = 0;
+
+	cfg.diag = fy_diag_create(NULL);
+	if (cfg.diag) {
+		fy_diag_set_collect_errors(cfg.diag, true);
+		parser = fy_parser_create(&cfg);
+	}
+	if (!parser || fy_parser_set_string(parser, text, len)) {
+		rc = ctn_err_set(c->err, -ENOMEM, "out of memory");
+		goto out;
+	}
+	/* None at all is a file without options. */
+	doc = fy_parse_load_document(parser);
+	if (doc)
+		second = fy_parse_load_document(parser);
+	if (fy_parser_get_stream_error(parser))
+		rc = not_yaml(c, cfg.diag, text);
+	else if (second)
+		rc = ctn_err_set(c->err, -EINVAL, "%s: expected one YAML document, found more",
+				 c->path);
+	else if (doc)
+		rc = read_root(c, doc);
+out:
+	if (second)
+		fy_parse_document_destroy(parser, second);
+	if (doc)
+		fy_parse_document_destroy(parser, doc);
+	if (parser)
+		fy_parser_destroy(parser);
+	if (cfg.diag)
+		fy_diag_destroy(cfg.diag);
 	return rc;
 }
 
@@ -241,7 +268,7 @@ int ctn_config_read(const char *path, struct ctn_options *o, struct ctn_err *err
 
 	if (rc)
 		return rc;
-	rc = read_document(&c, text, len);
+	rc = read_text(&c, text, len);
 	free(text);
 	return rc;
 }
