@@ -305,6 +305,8 @@ def variants():
     yield "qwen2", "decoder", {"type": "Sequence", "decoders": [{"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
                                                                  {"type": "Replace", "pattern": {"String": "\ufffd\ufffd"}, "content": "é"}]}
     yield "llama3", "post_processor", None
+    yield "mistral", "added_tokens", [{"id": i, "content": t, "single_word": False, "lstrip": False, "rstrip": False,
+                                       "normalized": True, "special": True} for i, t in enumerate(["<unk>", "<s>", "</s>"])]
 
 
 def write_variants(tokens, strings):
