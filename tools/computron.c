@@ -23,6 +23,10 @@ static const struct command {
 	{"pin", "MODEL [--json] [--socket PATH]", "keep a model from being dropped",
 	 ctn_tool_control},
 	{"unpin", "MODEL [--json] [--socket PATH]", "undo pin", ctn_tool_control},
+	{"bench",
+	 "swap --device SPEC (--synthetic FAMILY,bytes=SIZE | --model DIR --model DIR) [--tp N]\n"
+	 "        [--pp N] [--rounds N] [--pool SPEC] [--json]",
+	 "how long a switch between two models takes, beside the bare copy", ctn_tool_bench},
 };
 
 static void print_help(FILE *out)

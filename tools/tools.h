@@ -11,5 +11,6 @@ int ctn_tool_inspect(int argc, char **argv);
 int ctn_tool_status(int argc, char **argv);
 /* load, evict, pin and unpin, by the name it is called by. */
 int ctn_tool_control(int argc, char **argv);
+int ctn_tool_bench(int argc, char **argv);
 
 #endif

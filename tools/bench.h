@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Benchmarks: what the daemon is made of (devices, pool, stage, pager) around two models that
+ * take turns on the devices. Private to tools. One thread owns a rig.
+ */
+#ifndef CTN_TOOLS_BENCH_H
+#define CTN_TOOLS_BENCH_H
+
+#include "base/base.h"
+#include "checkpoint/checkpoint.h"
+#include "device/device.h"
+#include "pager/pager.h"
+#include "pool/pool.h"
+#include "stage/stage.h"
+
+int ctn_bench_swap(int argc, char **argv);
+
+/* ---- the rig: bench_rig.c --------------------------------------------------------------- */
+
+/* One model at one tp x pp, as the pager knows it; rank r lies on device r. */
+struct ctn_bench_side {
+	const char *dir;
+	struct ctn_plan *plan;
+	uint32_t model;             /* the pager's number */
+	uint64_t *bytes;            /* [rank]: what a load brings there */
+	struct ctn_digest *digests; /* [rank]: of these bytes, by the files */
+};
+
+enum { CTN_BENCH_MODELS = 2, CTN_BENCH_SIDES_MAX = 4 };
+
+struct ctn_bench_rig_config {
+	const char *device; /* --device */
+	const char *pool;   /* --pool; NULL: as much as both models take */
+	const char *dirs[CTN_BENCH_MODELS];
+	uint32_t tp, pp;
+};
+
+struct ctn_bench_rig {
+	struct ctn_device *devices[CTN_MAX_DEVICES];
+	struct ctn_stream *streams[CTN_MAX_DEVICES];
+	struct ctn_event *events[CTN_MAX_DEVICES]; /* of the bare copy */
+	uint32_t device_count;
+	struct ctn_pool *pool;
+	struct ctn_stage *stage;
+	struct ctn_pager *pager;
+	struct ctn_checkpoint *ckpts[CTN_BENCH_MODELS];
+	/* By model; from CTN_BENCH_MODELS on the same models at (1, 1), when tp x pp is more. */
+	struct ctn_bench_side sides[CTN_BENCH_SIDES_MAX];
+	uint32_t side_count;
+	const struct ctn_bench_side *resident; /* NULL: none */
+	uint64_t ticket;
+	/* Of the load under way. */
+	bool ended;
+	struct ctn_err failure;
+};
+
+/* Opens all of it and makes the models known; nothing is staged. */
+int ctn_bench_rig_open(const struct ctn_bench_rig_config *cfg, struct ctn_bench_rig *rig,
+		       struct ctn_err *err);
+void ctn_bench_rig_close(struct ctn_bench_rig *rig);
+
+struct ctn_bench_switch {
+	uint64_t ns;      /* from the decision to the event LOADED */
+	uint64_t drop_ns; /* the drop's share */
+	uint64_t d2h_bytes;
+};
+
+/* Drops what is resident and loads `to`, by the pager. Parts that the pool lacks are staged. */
+int ctn_bench_rig_switch(struct ctn_bench_rig *rig, const struct ctn_bench_side *to,
+			 struct ctn_bench_switch *took, struct ctn_err *err);
+
+/* -ENOENT when the pool lacks a CLEAN frame of one of the side's parts. */
+int ctn_bench_rig_check_clean(struct ctn_bench_rig *rig, const struct ctn_bench_side *side,
+			      struct ctn_err *err);
+
+/* The bare copy: as many bytes as `side` brings, from the pool over what is resident, one 1-D
+ * copy a device, all at once; nanoseconds to the last event. Leaves no parameter intact. */
+int ctn_bench_rig_bare(struct ctn_bench_rig *rig, const struct ctn_bench_side *side, uint64_t *ns,
+		       struct ctn_err *err);
+
+/* ---- whether the bytes arrived: bench_verify.c ------------------------------------------- */
+
+/* Overwrites the device bytes of what is resident, through the streams. */
+int ctn_bench_poison(struct ctn_bench_rig *rig, struct ctn_err *err);
+
+/* The digests of a side by its files alone: runs and rectangles of the plan, read with pread. */
+int ctn_bench_digest_files(const struct ctn_bench_side *side, struct ctn_err *err);
+
+/* Reads what is resident back from the devices. -EBADMSG when a rank holds other bytes. */
+int ctn_bench_verify(struct ctn_bench_rig *rig, struct ctn_err *err);
+
+/* ---- figures: bench_stats.c ------------------------------------------------------------- */
+
+/* Sort `v` in place. n > 0. */
+double ctn_bench_median(double *v, uint32_t n);
+/* The least value that 95 % of all do not exceed. */
+double ctn_bench_p95(double *v, uint32_t n);
+
+#endif
