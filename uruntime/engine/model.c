@@ -44,17 +44,14 @@ static void set_limits(struct engine_model *m)
 
 static int add_group(struct engine_model *m, uint32_t size)
 {
-	const struct ctn_arch *arch = &m->ckpt->arch;
 	struct rank_group *g = &m->groups[m->group_count];
-	uint64_t activations =
-		(uint64_t)m->limits.max_tokens * CTN_MAX(arch->hidden, arch->embed_dim);
-	uint64_t logits = (uint64_t)m->limits.max_rows * (arch->vocab + m->tp);
 
 	g->ends = calloc(size, sizeof(*g->ends));
 	if (!g->ends)
 		return -ENOMEM;
 	m->group_count++;
-	return ctn_comm_local_new(size, CTN_MAX(activations, logits), g->ends, &g->group);
+	return ctn_comm_local_new(size, ctn_decoder_comm_floats(m->plan, &m->limits), g->ends,
+				  &g->group);
 }
 
 /* Ranks of one stage reduce with each other; ranks of one tp position hand activations on. */

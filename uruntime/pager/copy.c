@@ -137,6 +137,7 @@ int pager_submit(struct pager_shard *s, struct ctn_err *err)
 		return ctn_err_set(err, rc, "load of layer %u to %s: %s", s->plan->layer,
 				   ctn_device_props(dev)->id, strerror(-rc));
 	m->load.copies_in_flight++;
+	rank->copies_in_flight++;
 	for (uint32_t i = 0; i < s->plan->part_count; i++)
 		m->parts[s->plan->parts[i]].busy++;
 	pthread_mutex_lock(&rank->lock);
@@ -175,6 +176,7 @@ static void copy_taken(struct ctn_mail *c)
 	int rc = s->rc;
 
 	m->load.copies_in_flight--;
+	s->rank->copies_in_flight--;
 	for (uint32_t i = 0; i < s->plan->part_count; i++)
 		m->parts[s->plan->parts[i]].busy--;
 	/* The memory of a failed load stays until its end: a step that passed this layer's event

@@ -24,10 +24,15 @@ static void stage_taken(struct ctn_mail *c);
 static void stage_done(void *arg, const struct ctn_stage_result *result)
 {
 	struct pager_part *part = arg;
+	struct ctn_pager *p = part->model->pager;
 
+	/* The handle dies with this call. */
+	pthread_mutex_lock(&p->jobs_lock);
+	part->job = NULL;
+	pthread_mutex_unlock(&p->jobs_lock);
 	part->result = *result;
 	part->completion.take = stage_taken;
-	ctn_mailbox_post(&part->model->pager->mail, &part->completion);
+	ctn_mailbox_post(&p->mail, &part->completion);
 }
 
 /* A new LOADING frame and the reads into it. */
@@ -54,8 +59,11 @@ static enum host_result start_stage(struct pager_part *part, struct ctn_err *err
 		/* The completion may be queued before submit returns; it is taken later. */
 		pager_part_state(part, HOST_STAGING);
 		m->load.stages_in_flight++;
+		/* Locked, or its end could come before the handle is stored. */
+		pthread_mutex_lock(&p->jobs_lock);
 		rc = ctn_stage_submit(p->stage, m->plan->ckpt, part->plan, part->extents,
 				      part->extent_count, stage_done, part, &part->job, err);
+		pthread_mutex_unlock(&p->jobs_lock);
 		if (rc == 0)
 			return HOST_OK;
 		m->load.stages_in_flight--;
@@ -133,7 +141,6 @@ static void stage_taken(struct ctn_mail *c)
 	uint8_t data[CTN_OWNER_DATA] = {0};
 	int rc = part->result.rc;
 
-	part->job = NULL;
 	m->load.stages_in_flight--;
 	if (rc == 0 && part->state == HOST_DRAINING)
 		rc = -ECANCELED;

@@ -17,6 +17,10 @@
 /* Parts of one load that are staged ahead; the drive is kept busy, order is kept. */
 #define STAGES_AHEAD 8
 
+/* Shards whose copies a rank has under way. The link is kept busy; what is not submitted yet can
+ * still be cancelled. */
+#define COPIES_AHEAD 8
+
 static int by_ticket(const struct pager_model *a, const struct pager_model *b)
 {
 	return a->load.ticket < b->load.ticket ? -1 : a->load.ticket > b->load.ticket;
@@ -144,7 +148,7 @@ static void submit_ready(struct pager_model *m)
 
 			if (s->state == DEVICE_RESIDENT)
 				continue;
-			if (!holds_all(m, s))
+			if (!holds_all(m, s) || rank->copies_in_flight == COPIES_AHEAD)
 				break;
 			if (pager_submit(s, &err)) {
 				pager_fail(m, err.code, &err);
@@ -243,7 +247,10 @@ void pager_fail(struct pager_model *m, int code, const struct ctn_err *err)
 
 		if (part->state == HOST_STAGING) {
 			pager_part_state(part, HOST_DRAINING);
-			ctn_stage_cancel(m->pager->stage, part->job);
+			pthread_mutex_lock(&m->pager->jobs_lock);
+			if (part->job)
+				ctn_stage_cancel(m->pager->stage, part->job);
+			pthread_mutex_unlock(&m->pager->jobs_lock);
 		} else if (part->state == HOST_AWAITED) {
 			pager_part_state(part, HOST_ABSENT);
 		}

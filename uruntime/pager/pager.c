@@ -63,6 +63,7 @@ int ctn_pager_new(const struct ctn_pager_config *cfg, struct ctn_pager **pager, 
 		free(p);
 		return ctn_err_set(err, rc, "pager: %s", strerror(-rc));
 	}
+	pthread_mutex_init(&p->jobs_lock, NULL);
 	p->epoll_fd = -1;
 	p->pool = cfg->pool;
 	p->stage = cfg->stage;
@@ -298,6 +299,7 @@ void ctn_pager_free(struct ctn_pager *p)
 	if (p->epoll_fd >= 0)
 		close(p->epoll_fd);
 	ctn_mailbox_destroy(&p->mail);
+	pthread_mutex_destroy(&p->jobs_lock);
 	free(p->models);
 	free(p->devices);
 	free(p);

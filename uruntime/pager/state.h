@@ -23,7 +23,7 @@ struct pager_part {
 	uint32_t extent_count;
 	uint32_t need;                  /* LOADING shards of the load that read it */
 	uint32_t busy;                  /* of these, those whose copies are under way */
-	struct ctn_stage_job *job;      /* STAGING, DRAINING */
+	struct ctn_stage_job *job;      /* STAGING, DRAINING; jobs_lock: NULL once it is done */
 	struct ctn_stage_result result; /* written by the I/O thread before its completion */
 	struct ctn_mail completion;
 };
@@ -51,6 +51,7 @@ struct pager_rank {
 	struct pager_shard *shards; /* plan->layer_count */
 	void **pieces;              /* of all shards, flat */
 	void *const **piece_table;  /* [shard] */
+	uint32_t copies_in_flight;  /* shards */
 	uint32_t next;              /* first shard of the load that is not submitted */
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* submitted or failed */
@@ -123,7 +124,8 @@ struct ctn_pager {
 	struct ctn_host_ledger host; /* running sums */
 	struct ctn_pager_move_stats moves[CTN_PAGER_MOVES];
 	int epoll_fd;
-	struct ctn_mailbox mail; /* completions; woken when events are due */
+	pthread_mutex_t jobs_lock; /* a job is not cancelled while, or after, it reports its end */
+	struct ctn_mailbox mail;   /* completions; woken when events are due */
 };
 
 /* ledger.c: every change of a shard's state or a claim's size goes through these */

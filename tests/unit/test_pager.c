@@ -1,0 +1,575 @@
+// SPDX-License-Identifier: MIT
+/*
+ * The pager over the real pool, stage and host device. It runs with poison, so every loaded shard
+ * is compared with its frames, and in test builds every dispatch checks the ledger.
+ */
+#include "ckpt_files.h"
+#include "pool_fixture.h"
+#include "test.h"
+#include "pager/pager.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+
+#define MAX_MODELS 8
+
+struct rig {
+	struct ctn_pool *pool;
+	struct ctn_stage *stage;
+	struct ctn_device *devices[CTN_MAX_DEVICES];
+	uint32_t device_count;
+	struct ctn_pager *pager;
+	struct ctn_checkpoint *ckpt[MAX_MODELS];
+	struct ctn_plan *plan[MAX_MODELS];
+	uint32_t models;
+	/* what the events said */
+	uint32_t loaded[MAX_MODELS], failed[MAX_MODELS];
+	struct ctn_err err;
+	uint64_t staged, moved;
+	uint32_t host_needs;
+	bool refuse_host;
+};
+
+/* Victims in the pool: models in order, the one that asks last. */
+static void on_event(void *arg, const struct ctn_pager_event *ev)
+{
+	struct rig *rig = arg;
+	uint64_t freed = 0;
+
+	switch (ev->type) {
+	case CTN_PAGER_LOADED:
+		rig->loaded[ev->model]++;
+		rig->staged = ev->bytes_staged;
+		rig->moved = ev->bytes_loaded;
+		break;
+	case CTN_PAGER_FAILED:
+		rig->failed[ev->model]++;
+		rig->err = *ev->err;
+		break;
+	case CTN_PAGER_HOST_NEED:
+		rig->host_needs++;
+		for (uint32_t i = 1; i <= rig->models && freed < ev->bytes && !rig->refuse_host;
+		     i++)
+			freed += ctn_pager_drop_host(rig->pager, (ev->model + i) % rig->models,
+						     ev->bytes - freed);
+		break;
+	case CTN_PAGER_FRAME_LOST:
+		break;
+	}
+}
+
+static void rig_open(struct rig *rig, const char *device, const char *provider, uint64_t pool)
+{
+	struct ctn_stage_config stage = {.method = -1, .hash = true};
+	struct ctn_pager_config cfg = {
+		.max_models = MAX_MODELS, .poison = true, .event = on_event, .event_arg = rig};
+	struct ctn_err err = {0};
+
+	memset(rig, 0, sizeof(*rig));
+	rig->pool = ctn_test_pool(provider, pool, 64 * CTN_MIB, true);
+	stage.pool = rig->pool;
+	if (ctn_stage_open(&stage, &rig->stage, &err) ||
+	    ctn_devices_open(device, rig->devices, &rig->device_count, &err)) {
+		fprintf(stderr, "%s\n", err.msg);
+		exit(2);
+	}
+	cfg.pool = rig->pool;
+	cfg.stage = rig->stage;
+	cfg.devices = rig->devices;
+	cfg.device_count = rig->device_count;
+	CU_ASSERT_EQUAL_FATAL(ctn_pager_new(&cfg, &rig->pager, &err), 0);
+}
+
+/* Closes all, after holding that no byte is left anywhere. */
+static void rig_close(struct rig *rig)
+{
+	struct ctn_err err = {0};
+	struct ctn_pool_stats stats;
+
+	CU_ASSERT_EQUAL(ctn_pager_check(rig->pager, &err), 0);
+	ctn_pager_free(rig->pager);
+	for (uint32_t d = 0; d < rig->device_count; d++) {
+		struct ctn_device_memory mem;
+
+		ctn_device_get_memory(rig->devices[d], &mem);
+		CU_ASSERT_EQUAL(mem.free, mem.total);
+	}
+	ctn_devices_close(rig->devices, rig->device_count);
+	ctn_stage_close(rig->stage);
+	ctn_pool_get_stats(rig->pool, false, &stats);
+	CU_ASSERT_EQUAL(stats.loading_bytes, 0);
+	CU_ASSERT_EQUAL(stats.leased_bytes, 0);
+	ctn_pool_close(rig->pool);
+	for (uint32_t i = 0; i < rig->models; i++) {
+		ctn_plan_free(rig->plan[i]);
+		ctn_checkpoint_close(rig->ckpt[i]);
+	}
+}
+
+static int rig_add(struct rig *rig, const char *dir, uint32_t tp, uint32_t pp, struct ctn_err *err)
+{
+	uint32_t devices[16], i = rig->models;
+	int rc;
+
+	for (uint32_t r = 0; r < 16; r++)
+		devices[r] = r % rig->device_count;
+	CU_ASSERT_EQUAL_FATAL(ctn_checkpoint_open(dir, &rig->ckpt[i], err), 0);
+	CU_ASSERT_EQUAL_FATAL(ctn_plan_build(rig->ckpt[i], tp, pp, &rig->plan[i], err), 0);
+	rig->models++;
+	rc = ctn_pager_add_model(rig->pager, rig->plan[i], devices, err);
+	if (rc >= 0)
+		CU_ASSERT_EQUAL(rc, (int)i);
+	return rc;
+}
+
+/* A checkpoint whose attention and MLP parts are frames of their own. */
+static const char *big_model(void)
+{
+	static const char *dir;
+	const struct gen_model m = {.family = "llama",
+				    .layers = 3,
+				    .hidden = 512,
+				    .heads = 8,
+				    .kv_heads = 8,
+				    .head_dim = 64,
+				    .ffn = 1024,
+				    .vocab = 1500,
+				    .embed_dim = 512,
+				    .positions = 64};
+
+	if (!dir)
+		dir = strdup(gen_write(&m));
+	return dir;
+}
+
+static const char *sample(const char *name)
+{
+	static char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/models/%s", ctn_tests_dir(), name);
+	return path;
+}
+
+/* Dispatches until nothing moves; false if that takes more than 20 s. */
+static bool settle(struct rig *rig)
+{
+	uint64_t end = ctn_now_ns() + 20 * CTN_NSEC_PER_SEC;
+
+	while (ctn_pager_active(rig->pager)) {
+		struct pollfd pfd = {.fd = ctn_pager_fd(rig->pager), .events = POLLIN};
+
+		if (ctn_now_ns() > end)
+			return false;
+		if (poll(&pfd, 1, 100) > 0)
+			ctn_pager_dispatch(rig->pager);
+	}
+	return true;
+}
+
+static void expect_empty_device(struct rig *rig)
+{
+	for (uint32_t d = 0; d < rig->device_count; d++) {
+		struct ctn_device_ledger l;
+
+		ctn_pager_device_ledger(rig->pager, d, &l);
+		CU_ASSERT_EQUAL(l.free, l.total);
+		CU_ASSERT_EQUAL(l.frames_loading + l.frames_resident + l.frames_draining, 0);
+	}
+}
+
+/* ---- tests ------------------------------------------------------------------------------ */
+
+static void test_load_stages_once_and_drop_gives_all_back(void)
+{
+	struct ctn_pager_model_stats s;
+	struct ctn_device_ledger l;
+	struct ctn_err err = {0};
+	struct rig rig;
+
+	rig_open(&rig, "host,mem=256M", "plain", 128 * CTN_MIB);
+	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, big_model(), 1, 1, &err), 0);
+	CU_ASSERT_EQUAL(ctn_pager_load(rig.pager, 0, 1, &err), 0);
+	CU_ASSERT_EQUAL(ctn_pager_load(rig.pager, 0, 2, &err), -EBUSY);
+	CU_ASSERT_EQUAL(ctn_pager_drop(rig.pager, 0), -EBUSY);
+	CU_ASSERT_FATAL(settle(&rig));
+	CU_ASSERT_EQUAL(rig.loaded[0], 1);
+	CU_ASSERT(rig.staged >= rig.ckpt[0]->bytes);
+	CU_ASSERT(rig.staged <= rig.ckpt[0]->bytes + rig.plan[0]->part_count * 4 * CTN_IO_ALIGN);
+	CU_ASSERT_EQUAL(rig.moved, rig.ckpt[0]->bytes);
+	CU_ASSERT_EQUAL(ctn_pager_load(rig.pager, 0, 3, &err), -EALREADY);
+	ctn_pager_model_stats(rig.pager, 0, &s);
+	CU_ASSERT_EQUAL(s.host_bytes, rig.ckpt[0]->bytes);
+	CU_ASSERT_EQUAL(s.device_bytes, rig.ckpt[0]->bytes);
+	CU_ASSERT_EQUAL(s.device_total, rig.ckpt[0]->bytes);
+	ctn_pager_device_ledger(rig.pager, 0, &l);
+	CU_ASSERT_EQUAL(l.resident, ctn_pager_rank_bytes(rig.pager, 0, 0));
+	CU_ASSERT_EQUAL(ctn_pager_drop(rig.pager, 0), 0);
+	expect_empty_device(&rig);
+
+	/* From the pool: no byte is read from disk. */
+	CU_ASSERT_EQUAL(ctn_pager_load(rig.pager, 0, 4, &err), 0);
+	CU_ASSERT_FATAL(settle(&rig));
+	CU_ASSERT_EQUAL(rig.loaded[0], 2);
+	CU_ASSERT_EQUAL(rig.staged, 0);
+	CU_ASSERT_EQUAL(rig.moved, rig.ckpt[0]->bytes);
+	rig_close(&rig);
+}
+
+static void test_reservation_is_all_or_nothing(void)
+{
+	struct ctn_err err = {0};
+	struct rig rig;
+
+	/* Room for one of the three only. */
+	rig_open(&rig, "host,mem=1792K", "plain", 64 * CTN_MIB);
+	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, sample("llama-stories260k"), 1, 1, &err), 0);
+	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, sample("opt-tinystories"), 1, 1, &err), 1);
+	CU_ASSERT_EQUAL(ctn_pager_load(rig.pager, 0, 1, &err), 0);
+	CU_ASSERT_FATAL(settle(&rig));
+	CU_ASSERT_EQUAL(ctn_pager_load(rig.pager, 1, 2, &err), -ENOSPC);
+	CU_ASSERT_EQUAL(ctn_pager_active(rig.pager), 0);
+	CU_ASSERT_EQUAL(ctn_pager_check(rig.pager, &err), 0);
+	CU_ASSERT_EQUAL(ctn_pager_drop(rig.pager, 0), 0);
+	CU_ASSERT_EQUAL(ctn_pager_load(rig.pager, 1, 3, &err), 0);
+	CU_ASSERT_FATAL(settle(&rig));
+	CU_ASSERT_EQUAL(rig.loaded[1], 1);
+	rig_close(&rig);
+}
+
+static void test_a_cancelled_load_leaves_nothing(void)
+{
+	struct ctn_err err = {0};
+	struct rig rig;
+
+	rig_open(&rig, "host,mem=256M,link=50M", "plain", 128 * CTN_MIB);
+	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, big_model(), 1, 1, &err), 0);
+	for (int i = 0; i < 8; i++) {
+		struct pollfd pfd = {.fd = ctn_pager_fd(rig.pager), .events = POLLIN};
+
+		CU_ASSERT_EQUAL(ctn_pager_load(rig.pager, 0, (uint64_t)i, &err), 0);
+		for (int k = 0; k < i; k++) {
+			if (poll(&pfd, 1, 20) > 0)
+				ctn_pager_dispatch(rig.pager);
+		}
+		ctn_pager_cancel(rig.pager, 0);
+		CU_ASSERT_FATAL(settle(&rig));
+		CU_ASSERT_EQUAL(rig.failed[0], (uint32_t)i + 1);
+		CU_ASSERT_EQUAL(rig.err.code, -ECANCELED);
+		expect_empty_device(&rig);
+		/* Half the times the pool is cold again. */
+		if (i % 2)
+			ctn_pager_drop_host(rig.pager, 0, UINT64_MAX);
+	}
+	CU_ASSERT_EQUAL(rig.loaded[0], 0);
+	rig_close(&rig);
+}
+
+static void test_a_pool_of_the_host_window_pages_everything(void)
+{
+	struct ctn_err err = {0};
+	struct ctn_plan *plan;
+	struct ctn_checkpoint *ckpt;
+	uint64_t window;
+	struct rig rig;
+
+	CU_ASSERT_EQUAL_FATAL(ctn_checkpoint_open(big_model(), &ckpt, &err), 0);
+	CU_ASSERT_EQUAL_FATAL(ctn_plan_build(ckpt, 1, 1, &plan, &err), 0);
+	window = plan->host_window;
+	CU_ASSERT(window < plan->host_bytes);
+	ctn_plan_free(plan);
+	ctn_checkpoint_close(ckpt);
+
+	rig_open(&rig, "host,mem=256M", "plain", window);
+	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, big_model(), 1, 1, &err), 0);
+	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, sample("gpt2-tinystories"), 1, 1, &err), 1);
+	for (uint32_t i = 0; i < 6; i++) {
+		CU_ASSERT_EQUAL(ctn_pager_load(rig.pager, i % 2, i, &err), 0);
+		CU_ASSERT_FATAL(settle(&rig));
+		CU_ASSERT_EQUAL(ctn_pager_drop(rig.pager, i % 2), 0);
+	}
+	CU_ASSERT_EQUAL(rig.loaded[0], 3);
+	CU_ASSERT_EQUAL(rig.loaded[1], 3);
+	CU_ASSERT(rig.host_needs > 0);
+	rig_close(&rig);
+
+	/* A segment of 2 MiB less is refused, with both figures. */
+	rig_open(&rig, "host,mem=256M", "plain", window - CTN_EXTENT_ALIGN);
+	CU_ASSERT_EQUAL(rig_add(&rig, big_model(), 1, 1, &err), -ENOSPC);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, "pool is too small"));
+	rig_close(&rig);
+}
+
+/* Copies of one model under other names: frames of their own, since the files are others. */
+static const char *copy_of_big(void)
+{
+	const struct gen_model m = {.family = "llama",
+				    .layers = 3,
+				    .hidden = 512,
+				    .heads = 8,
+				    .kv_heads = 8,
+				    .head_dim = 64,
+				    .ffn = 1024,
+				    .vocab = 1500,
+				    .embed_dim = 512,
+				    .positions = 64};
+
+	return gen_write(&m);
+}
+
+static void test_two_loads_in_a_small_pool_never_wait_for_each_other(void)
+{
+	struct ctn_err err = {0};
+	struct rig rig;
+
+	rig_open(&rig, "host,mem=512M,link=400M", "plain", 24 * CTN_MIB);
+	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, big_model(), 1, 1, &err), 0);
+	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, copy_of_big(), 1, 1, &err), 1);
+	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, copy_of_big(), 1, 1, &err), 2);
+	for (uint32_t round = 0; round < 10; round++) {
+		for (uint32_t m = 0; m < 3; m++)
+			CU_ASSERT_EQUAL(
+				ctn_pager_load(rig.pager, (m + round) % 3, round * 3 + m, &err), 0);
+		CU_ASSERT_FATAL(settle(&rig));
+		for (uint32_t m = 0; m < 3; m++) {
+			CU_ASSERT_EQUAL(rig.loaded[m], round + 1);
+			CU_ASSERT_EQUAL(ctn_pager_drop(rig.pager, m), 0);
+		}
+	}
+	expect_empty_device(&rig);
+	rig_close(&rig);
+}
+
+static void test_models_of_the_same_files_share_frames(void)
+{
+	struct ctn_err err = {0};
+	struct rig rig;
+
+	rig_open(&rig, "host,mem=512M", "plain", 128 * CTN_MIB);
+	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, big_model(), 1, 1, &err), 0);
+	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, big_model(), 1, 1, &err), 1);
+	CU_ASSERT_EQUAL(ctn_pager_load(rig.pager, 0, 1, &err), 0);
+	CU_ASSERT_EQUAL(ctn_pager_load(rig.pager, 1, 2, &err), 0);
+	CU_ASSERT_FATAL(settle(&rig));
+	CU_ASSERT_EQUAL(rig.loaded[0], 1);
+	CU_ASSERT_EQUAL(rig.loaded[1], 1);
+	/* Together they have read the files once. */
+	{
+		struct ctn_pager_move_stats s;
+
+		ctn_pager_move_stats(rig.pager, CTN_PAGER_STAGE, &s);
+		CU_ASSERT_EQUAL(s.ok, rig.plan[0]->part_count);
+	}
+	rig_close(&rig);
+}
+
+static void test_lost_frames_are_ordinary_drops(void)
+{
+	struct ctn_err err = {0};
+	struct rig rig;
+
+	rig_open(&rig, "host,mem=512M", "lossy", 128 * CTN_MIB);
+	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, big_model(), 1, 1, &err), 0);
+	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, sample("gpt2-tinystories"), 1, 1, &err), 1);
+	ctn_pool_lossy_set(rig.pool, 7, 3);
+	for (uint32_t i = 0; i < 40; i++) {
+		CU_ASSERT_EQUAL(ctn_pager_load(rig.pager, i % 2, i, &err), 0);
+		CU_ASSERT_FATAL(settle(&rig));
+		CU_ASSERT_EQUAL(ctn_pager_drop(rig.pager, i % 2), 0);
+	}
+	CU_ASSERT_EQUAL(rig.loaded[0] + rig.loaded[1], 40);
+	ctn_pool_lossy_set(rig.pool, 0, 0);
+	rig_close(&rig);
+}
+
+static void test_a_changed_file_fails_the_load_by_name(void)
+{
+	struct gen_model m = {.family = "llama",
+			      .layers = 2,
+			      .hidden = 512,
+			      .heads = 8,
+			      .kv_heads = 8,
+			      .head_dim = 64,
+			      .ffn = 1024,
+			      .vocab = 300,
+			      .embed_dim = 512,
+			      .positions = 64};
+	const char *dir = strdup(gen_write(&m));
+	struct ctn_err err = {0};
+	char path[PATH_MAX];
+	struct rig rig;
+
+	rig_open(&rig, "host,mem=512M", "plain", 128 * CTN_MIB);
+	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, dir, 1, 1, &err), 0);
+	gen_path(path, dir, "model.safetensors");
+	CU_ASSERT_EQUAL_FATAL(truncate(path, 1 << 20), 0);
+	CU_ASSERT_EQUAL(ctn_pager_load(rig.pager, 0, 1, &err), 0);
+	CU_ASSERT_FATAL(settle(&rig));
+	CU_ASSERT_EQUAL(rig.failed[0], 1);
+	CU_ASSERT_PTR_NOT_NULL(strstr(rig.err.msg, "model.safetensors"));
+	expect_empty_device(&rig);
+	free((char *)dir);
+	rig_close(&rig);
+}
+
+struct waiter {
+	struct rig *rig;
+	struct ctn_stream *stream;
+	uint32_t layer;
+	int rc;
+	uint64_t ended_ns;
+};
+
+static void *wait_main(void *arg)
+{
+	struct waiter *w = arg;
+
+	w->rc = ctn_pager_wait_layer(w->rig->pager, 0, 0, w->layer, w->stream);
+	w->ended_ns = ctn_now_ns();
+	return NULL;
+}
+
+static void test_layers_can_be_waited_for_one_by_one(void)
+{
+	struct waiter first = {.layer = 0}, last = {.layer = 4};
+	struct ctn_err err = {0};
+	pthread_t a, b;
+	struct rig rig;
+
+	/* 19 MB over 50 MB/s: the last layer comes long after the first. */
+	rig_open(&rig, "host,mem=256M,link=50M", "plain", 128 * CTN_MIB);
+	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, big_model(), 1, 1, &err), 0);
+	first.rig = last.rig = &rig;
+	CU_ASSERT_EQUAL_FATAL(ctn_stream_new(rig.devices[0], &first.stream), 0);
+	CU_ASSERT_EQUAL_FATAL(ctn_stream_new(rig.devices[0], &last.stream), 0);
+	CU_ASSERT_EQUAL(ctn_pager_load(rig.pager, 0, 1, &err), 0);
+	ctn_pager_use(rig.pager, 0);
+	pthread_create(&a, NULL, wait_main, &first);
+	pthread_create(&b, NULL, wait_main, &last);
+	CU_ASSERT_FATAL(settle(&rig));
+	pthread_join(a, NULL);
+	pthread_join(b, NULL);
+	CU_ASSERT_EQUAL(first.rc, 0);
+	CU_ASSERT_EQUAL(last.rc, 0);
+	/* Layers 1 to 4 are 16 MB, at least 300 ms. */
+	CU_ASSERT(last.ended_ns - first.ended_ns > 200000000);
+	ctn_pager_unuse(rig.pager, 0);
+	ctn_stream_free(first.stream);
+	ctn_stream_free(last.stream);
+	rig_close(&rig);
+}
+
+static void test_a_failed_load_wakes_waiters_and_keeps_memory_in_use(void)
+{
+	struct waiter w = {.layer = 4};
+	struct ctn_device_ledger l;
+	struct ctn_err err = {0};
+	pthread_t t;
+	struct rig rig;
+
+	rig_open(&rig, "host,mem=256M,link=20M", "plain", 128 * CTN_MIB);
+	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, big_model(), 1, 1, &err), 0);
+	w.rig = &rig;
+	CU_ASSERT_EQUAL_FATAL(ctn_stream_new(rig.devices[0], &w.stream), 0);
+	CU_ASSERT_EQUAL(ctn_pager_load(rig.pager, 0, 1, &err), 0);
+	ctn_pager_use(rig.pager, 0);
+	pthread_create(&t, NULL, wait_main, &w);
+	ctn_pager_cancel(rig.pager, 0);
+	pthread_join(t, NULL);
+	CU_ASSERT_EQUAL(w.rc, -EIO);
+	/* A step still runs: no FAILED, and what was under way keeps its memory. */
+	for (int i = 0; i < 20; i++) {
+		struct pollfd pfd = {.fd = ctn_pager_fd(rig.pager), .events = POLLIN};
+
+		if (poll(&pfd, 1, 10) > 0)
+			ctn_pager_dispatch(rig.pager);
+	}
+	CU_ASSERT_EQUAL(rig.failed[0], 0);
+	ctn_pager_unuse(rig.pager, 0);
+	CU_ASSERT_FATAL(settle(&rig));
+	CU_ASSERT_EQUAL(rig.failed[0], 1);
+	ctn_pager_device_ledger(rig.pager, 0, &l);
+	CU_ASSERT_EQUAL(l.free, l.total);
+	ctn_stream_free(w.stream);
+	rig_close(&rig);
+}
+
+static void test_claims_and_ranks_share_the_ledger(void)
+{
+	struct ctn_device_ledger l;
+	struct ctn_claim *claim;
+	struct ctn_err err = {0};
+	struct rig rig;
+	uint64_t granule;
+
+	rig_open(&rig, "host:4,mem=64M", "plain", 128 * CTN_MIB);
+	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, big_model(), 2, 2, &err), 0);
+	granule = ctn_device_props(rig.devices[0])->granule;
+	CU_ASSERT_EQUAL_FATAL(ctn_claim_new(rig.pager, 2, CTN_CLAIM_KV, 128 * CTN_MIB, &claim), 0);
+	CU_ASSERT_EQUAL(ctn_claim_resize(claim, 1), 0);
+	memset(ctn_claim_addr(claim), 1, 1);
+	ctn_pager_device_ledger(rig.pager, 2, &l);
+	CU_ASSERT_EQUAL(l.claims[CTN_CLAIM_KV], granule);
+	CU_ASSERT_EQUAL(ctn_pager_load(rig.pager, 0, 1, &err), 0);
+	CU_ASSERT_FATAL(settle(&rig));
+	CU_ASSERT_EQUAL(rig.loaded[0], 1);
+	for (uint32_t d = 0; d < 4; d++) {
+		ctn_pager_device_ledger(rig.pager, d, &l);
+		CU_ASSERT_EQUAL(l.resident, ctn_pager_rank_bytes(rig.pager, 0, d));
+	}
+	/* More than there is leaves it as it was. */
+	CU_ASSERT_EQUAL(ctn_claim_resize(claim, 100 * CTN_MIB), -ENOSPC);
+	CU_ASSERT_EQUAL(ctn_pager_check(rig.pager, &err), 0);
+	ctn_claim_free(claim);
+	rig_close(&rig);
+}
+
+static void test_digests_of_frames_are_those_of_their_bytes(void)
+{
+	struct ctn_frame_info infos[64];
+	struct ctn_err err = {0};
+	struct rig rig;
+	size_t n;
+
+	rig_open(&rig, "host,mem=256M", "plain", 128 * CTN_MIB);
+	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, big_model(), 1, 1, &err), 0);
+	for (uint32_t i = 0; i < 5; i++) {
+		CU_ASSERT_EQUAL(ctn_pager_load(rig.pager, 0, i, &err), 0);
+		CU_ASSERT_FATAL(settle(&rig));
+		CU_ASSERT_EQUAL(ctn_pager_drop(rig.pager, 0), 0);
+	}
+	n = ctn_pool_list(rig.pool, infos, 64);
+	CU_ASSERT_EQUAL(n, rig.plan[0]->part_count);
+	for (size_t i = 0; i < n; i++) {
+		const struct ctn_extent *extents;
+		struct ctn_digest digest;
+		uint32_t count;
+
+		CU_ASSERT_EQUAL_FATAL(ctn_pool_lease(rig.pool, infos[i].ref), 0);
+		CU_ASSERT_EQUAL_FATAL(ctn_pool_extents(rig.pool, infos[i].ref, &extents, &count),
+				      0);
+		for (uint32_t p = 0; p < rig.plan[0]->part_count; p++) {
+			const struct ctn_part *part = &rig.plan[0]->parts[p];
+
+			if (memcmp(&part->key, &infos[i].key, sizeof(part->key)) != 0)
+				continue;
+			ctn_part_digest(rig.ckpt[0], part, extents, count, &digest);
+			CU_ASSERT_EQUAL(memcmp(&digest, &infos[i].digest, sizeof(digest)), 0);
+		}
+		ctn_pool_release(rig.pool, infos[i].ref);
+	}
+	rig_close(&rig);
+}
+
+CTN_TESTS("pager", CTN_TEST(test_load_stages_once_and_drop_gives_all_back),
+	  CTN_TEST(test_reservation_is_all_or_nothing),
+	  CTN_TEST(test_a_cancelled_load_leaves_nothing),
+	  CTN_TEST(test_a_pool_of_the_host_window_pages_everything),
+	  CTN_TEST(test_two_loads_in_a_small_pool_never_wait_for_each_other),
+	  CTN_TEST(test_models_of_the_same_files_share_frames),
+	  CTN_TEST(test_lost_frames_are_ordinary_drops),
+	  CTN_TEST(test_a_changed_file_fails_the_load_by_name),
+	  CTN_TEST(test_layers_can_be_waited_for_one_by_one),
+	  CTN_TEST(test_a_failed_load_wakes_waiters_and_keeps_memory_in_use),
+	  CTN_TEST(test_claims_and_ranks_share_the_ledger),
+	  CTN_TEST(test_digests_of_frames_are_those_of_their_bytes))
