@@ -84,35 +84,47 @@ static void server_free(struct ctn_server *s)
 	free(s);
 }
 
-static int start_http(struct ctn_server *s, const struct ctn_server_config *cfg,
-		      uint32_t max_connections, struct ctn_err *err)
+static int bind_control(struct ctn_server *s, const char *path, struct ctn_err *err)
 {
-	int fd = ctn_listen_tcp(cfg->listen, s->url, sizeof(s->url), err);
-
-	if (fd < 0)
-		return fd;
-	return listener_start(&s->http, s, fd, false, max_connections, err);
-}
-
-static int start_control(struct ctn_server *s, const struct ctn_server_config *cfg,
-			 uint32_t max_connections, struct ctn_err *err)
-{
-	int fd;
-
-	s->socket_path = strdup(cfg->socket_path);
+	s->socket_path = strdup(path);
 	if (!s->socket_path)
 		return ctn_err_set(err, -ENOMEM, "out of memory");
-	fd = ctn_listen_unix(cfg->socket_path, &s->socket_stat, err);
-	if (fd < 0)
-		return fd;
-	return listener_start(&s->control, s, fd, true, max_connections, err);
+	return ctn_listen_unix(path, &s->socket_stat, err);
+}
+
+/* Both sockets are bound before the first request can come: a handler reads what is set here. */
+static int start_listeners(struct ctn_server *s, const struct ctn_server_config *cfg,
+			   struct ctn_err *err)
+{
+	uint32_t max_connections =
+		cfg->max_connections ? cfg->max_connections : DEFAULT_MAX_CONNECTIONS;
+	int control = -1, http = -1, rc = 0;
+
+	if (cfg->socket_path) {
+		control = bind_control(s, cfg->socket_path, err);
+		if (control < 0)
+			return control;
+	}
+	if (cfg->listen) {
+		http = ctn_listen_tcp(cfg->listen, s->url, sizeof(s->url), err);
+		if (http < 0) {
+			if (control >= 0)
+				close(control);
+			return http;
+		}
+	}
+	if (control >= 0)
+		rc = listener_start(&s->control, s, control, true, max_connections, err);
+	if (http >= 0 && rc)
+		close(http);
+	else if (http >= 0)
+		rc = listener_start(&s->http, s, http, false, max_connections, err);
+	return rc;
 }
 
 int ctn_server_start(const struct ctn_server_config *cfg, struct ctn_server **server,
 		     struct ctn_err *err)
 {
-	uint32_t max_connections =
-		cfg->max_connections ? cfg->max_connections : DEFAULT_MAX_CONNECTIONS;
 	struct ctn_server *s = calloc(1, sizeof(*s));
 	int rc;
 
@@ -127,10 +139,8 @@ int ctn_server_start(const struct ctn_server_config *cfg, struct ctn_server **se
 		goto fail;
 	}
 	rc = open_tokenizers(s, err);
-	if (!rc && cfg->socket_path)
-		rc = start_control(s, cfg, max_connections, err);
-	if (!rc && cfg->listen)
-		rc = start_http(s, cfg, max_connections, err);
+	if (!rc)
+		rc = start_listeners(s, cfg, err);
 	if (rc)
 		goto fail;
 	*server = s;
