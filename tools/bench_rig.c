@@ -23,18 +23,24 @@ static uint64_t frames_bytes(const struct ctn_bench_rig *rig)
 	return sum;
 }
 
-/* "[PROVIDER[:NAME],][size=SIZE][,hot=SIZE]"; strings of `cfg` live in `opts`. */
+/* "[PROVIDER[:NAME],][size=SIZE][,hot=SIZE][,segment=SIZE]"; strings of `cfg` live in `opts`. */
 static int parse_pool(const char *spec, struct ctn_opts *opts, struct ctn_pool_config *cfg,
 		      struct ctn_err *err)
 {
-	static const char *const known[] = {"", "size", "hot", NULL};
-	const char *size, *hot;
+	static const char *const known[] = {"", "size", "hot", "segment", NULL};
+	uint64_t *const sizes[] = {NULL, &cfg->bytes, &cfg->hot_bytes, &cfg->segment_bytes};
 	char *colon;
 	int rc;
 
 	rc = ctn_opts_parse(spec, opts, err);
 	if (rc == 0)
 		rc = ctn_opts_check(opts, "options", known, err);
+	for (size_t i = 1; known[i] && rc == 0; i++) {
+		const char *value = ctn_opts_get(opts, known[i]);
+
+		if (value)
+			rc = ctn_parse_size(value, sizes[i], err);
+	}
 	if (rc)
 		return rc;
 	cfg->provider = ctn_opts_get(opts, "");
@@ -42,13 +48,7 @@ static int parse_pool(const char *spec, struct ctn_opts *opts, struct ctn_pool_c
 		*colon = '\0';
 		cfg->name = colon + 1;
 	}
-	size = ctn_opts_get(opts, "size");
-	hot = ctn_opts_get(opts, "hot");
-	if (size)
-		rc = ctn_parse_size(size, &cfg->bytes, err);
-	if (rc == 0 && hot)
-		rc = ctn_parse_size(hot, &cfg->hot_bytes, err);
-	return rc;
+	return 0;
 }
 
 static int open_pool(struct ctn_bench_rig *rig, const char *spec, struct ctn_err *err)
