@@ -41,6 +41,12 @@ static void load_failed(struct engine_model *m, const struct ctn_err *err)
 	m->loading = false;
 	ctn_warn("model %s: not loaded: %s", m->name, err->msg);
 	end_all(m, err);
+	if (m->step_owed) {
+		struct ctn_sched_event step = {.type = CTN_EV_STEP_DONE, .model = m->sched_id};
+
+		m->step_owed = false;
+		engine_tell(m->engine, &step);
+	}
 	engine_tell(m->engine, &ev);
 	model_unreserve(m);
 }
@@ -106,7 +112,9 @@ static void act_step(struct engine_model *m)
 {
 	struct ctn_sched_event ev = {.type = CTN_EV_STEP_DONE, .model = m->sched_id};
 
-	if (!step_start(m))
+	if (ctn_pager_failing(m->engine->pager, m->pager_id))
+		m->step_owed = true; /* it must not run, nor be asked for again and again */
+	else if (!step_start(m))
 		engine_tell(m->engine, &ev);
 }
 

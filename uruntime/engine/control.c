@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 /* On the caller's stack; the engine thread answers once. */
 struct command {
@@ -152,6 +153,7 @@ static void snap_model(struct ctn_engine *e, uint32_t i, struct ctn_model_snapsh
 	struct engine_model *m = e->models[i];
 	struct ctn_sched_model_state state = {0};
 	struct ctn_pager_model_stats pages;
+	const struct ctn_request *req;
 
 	ctn_engine_model(e, i, &s->info);
 	if (!m->reason) {
@@ -160,6 +162,12 @@ static void snap_model(struct ctn_engine *e, uint32_t i, struct ctn_model_snapsh
 		s->pinned = state.pinned;
 		s->queued = state.queued;
 		s->running = state.admitted;
+		/* Who waits for the weights waits, as users see it. */
+		DL_FOREACH2(m->batch, req, batch_next)
+		{
+			s->queued += req->waits_for_load;
+			s->running -= req->waits_for_load;
+		}
 		s->checkpoint_bytes = m->ckpt->bytes;
 		s->host_bytes = pages.host_bytes;
 		s->host_total = pages.host_total;

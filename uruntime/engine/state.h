@@ -158,7 +158,8 @@ struct engine_model {
 	struct step_job *job;      /* the step under way, or NULL */
 	bool reserved;             /* between LOAD and DROP or failure */
 	bool loading;
-	uint32_t live;               /* requests that hold a slot */
+	bool step_owed; /* sched started a step of a failing load: its end is told with that */
+	uint32_t live;  /* requests that hold a slot */
 	_Atomic uint32_t unfinished; /* any thread: requests accepted and not ended */
 	_Atomic uint64_t refused;    /* any thread */
 	double request_seconds;      /* running mean of a request's service time */

@@ -256,7 +256,7 @@ static void step_taken(struct ctn_mail *mail)
 		struct ctn_request *req = job->parts[s].req;
 
 		/* A load that failed ends its requests itself, with its own reason. */
-		if (rc && !m->loading)
+		if (rc && !ctn_pager_failing(e->pager, m->pager_id))
 			request_end(req, CTN_FINISH_ERROR, &job->err);
 		/* Scoring alone ends when the prompt is computed. */
 		else if (!has_ended(req) && req->computed == req->max_length)

@@ -363,6 +363,13 @@ void ctn_pager_unuse(struct ctn_pager *p, uint32_t model)
 	}
 }
 
+bool ctn_pager_failing(const struct ctn_pager *p, uint32_t model)
+{
+	const struct pager_load *load = &p->models[model]->load;
+
+	return load->active && load->failed;
+}
+
 uint32_t ctn_pager_active(const struct ctn_pager *p)
 {
 	uint32_t n = 0;

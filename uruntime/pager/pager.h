@@ -129,6 +129,9 @@ int ctn_pager_wait_layer(struct ctn_pager *pager, uint32_t model, uint32_t rank,
 /* Readable when there are completions; ctn_pager_dispatch takes them all. */
 int ctn_pager_fd(const struct ctn_pager *pager);
 void ctn_pager_dispatch(struct ctn_pager *pager);
+/* True from the moment a load has failed or was cancelled until its FAILED: nothing of the model
+ * may be used any more. */
+bool ctn_pager_failing(const struct ctn_pager *pager, uint32_t model);
 /* Loads that have not ended: 0 when nothing moves. */
 uint32_t ctn_pager_active(const struct ctn_pager *pager);
 
