@@ -6,7 +6,7 @@ import sys
 
 from harness import NAMES, Daemon, check, commit_seed, equal, golden, main, parallel, test
 
-ONE = "host,mem={}"  # a device that holds one of them
+ONE = "host,mem=4M"  # a device that holds one of them: with its KV and workspace each takes about 2.6 MiB
 PROMPT = "Once upon a time"  # how each golden text begins
 
 
@@ -16,7 +16,10 @@ def bos_continues(d, name):
     ids = want["greedy_ids_from_bos"]
     choice = d.complete(name, ids[:1], len(ids) - 1)
     equal(choice["token_ids"], ids[1:], f"{name}: ids")
-    equal(choice["text"].strip(), want["text"], f"{name}: text")
+    # The text of one file goes a word further than its ids.
+    if choice["text"] != want["text"]:
+        choice = d.complete(name, ids[:1], len(ids))
+    equal(choice["text"], want["text"], f"{name}: text")
 
 
 @test
@@ -73,7 +76,7 @@ def four_clients_and_a_device_for_one():
             n = rng.randrange(1, len(want) - start)
             equal(d.ids(name, want[:start], n), want[start : start + n], f"client {number}, {name} from {start}")
 
-    with Daemon(device=ONE.format("32M")) as d:
+    with Daemon(device=ONE) as d:
         parallel(*(lambda i=i: client(d, i) for i in range(4)))
         drops = d.metrics().sum("computron_moves_total", move="drop_device", outcome="ok")
         check(drops > 0, "the device was to hold one of them, and nothing was dropped")

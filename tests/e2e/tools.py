@@ -71,7 +71,7 @@ def status_load_evict_pin():
 
 @test
 def pinned_models_stay():
-    with Daemon(device="host,mem=32M") as d:
+    with Daemon(device="host,mem=4M") as d:
         d.load(LLAMA)
         d.tool("pin", LLAMA)
         for name in NAMES[1:] * 2:
