@@ -61,7 +61,8 @@ struct ctn_err {
  * reads well. `err` may be NULL. Thread-safe for distinct `err`. */
 int ctn_err_set(struct ctn_err *err, int code, const char *fmt, ...) CTN_PRINTF(3, 4);
 
-/* Puts "PREFIX: " in front of the message that is there and keeps the code; returns it. */
+/* Puts "PREFIX: " in front of the message that is there and keeps the code; returns it. Without
+ * `err` the code is not known here: -EINVAL, so that a failure stays one. */
 int ctn_err_prefix(struct ctn_err *err, const char *fmt, ...) CTN_PRINTF(2, 3);
 
 /* ---- log ------------------------------------------------------------------------------- */

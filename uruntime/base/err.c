@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "base/base.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +26,7 @@ int ctn_err_prefix(struct ctn_err *err, const char *fmt, ...)
 	int n;
 
 	if (!err)
-		return 0;
+		return -EINVAL;
 	memcpy(old, err->msg, sizeof(old));
 	va_start(ap, fmt);
 	n = vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
