@@ -253,7 +253,7 @@ static int become_user(rlim_t memlock)
 		return 4;
 	/* A user of its own: the kernel counts locked memory by user, over all its processes, and
 	 * gives back what a dead one had locked some time after its end. */
-	uid_t alone = 100000 + (uid_t)getpid();
+	uid_t alone = 100000 + (uid_t)getppid();
 
 	if (geteuid() == 0 && (setgid(65534) != 0 || setuid(alone) != 0))
 		return 5;
