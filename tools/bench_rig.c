@@ -23,34 +23,6 @@ static uint64_t frames_bytes(const struct ctn_bench_rig *rig)
 	return sum;
 }
 
-/* "[PROVIDER[:NAME],][size=SIZE][,hot=SIZE][,segment=SIZE]"; strings of `cfg` live in `opts`. */
-static int parse_pool(const char *spec, struct ctn_opts *opts, struct ctn_pool_config *cfg,
-		      struct ctn_err *err)
-{
-	static const char *const known[] = {"", "size", "hot", "segment", NULL};
-	uint64_t *const sizes[] = {NULL, &cfg->bytes, &cfg->hot_bytes, &cfg->segment_bytes};
-	char *colon;
-	int rc;
-
-	rc = ctn_opts_parse(spec, opts, err);
-	if (rc == 0)
-		rc = ctn_opts_check(opts, "options", known, err);
-	for (size_t i = 1; known[i] && rc == 0; i++) {
-		const char *value = ctn_opts_get(opts, known[i]);
-
-		if (value)
-			rc = ctn_parse_size(value, sizes[i], err);
-	}
-	if (rc)
-		return rc;
-	cfg->provider = ctn_opts_get(opts, "");
-	if (cfg->provider && (colon = strchr(cfg->provider, ':'))) {
-		*colon = '\0';
-		cfg->name = colon + 1;
-	}
-	return 0;
-}
-
 static int open_pool(struct ctn_bench_rig *rig, const char *spec, struct ctn_err *err)
 {
 	struct ctn_pool_config cfg = {.node = -1, .hot_bytes = UINT64_MAX};
@@ -60,7 +32,7 @@ static int open_pool(struct ctn_bench_rig *rig, const char *spec, struct ctn_err
 	int rc;
 
 	cfg.bytes = need;
-	rc = spec ? parse_pool(spec, &opts, &cfg, err) : 0;
+	rc = spec ? ctn_pool_parse_spec(spec, &opts, &cfg, err) : 0;
 	if (rc)
 		ctn_err_prefix(err, "--pool");
 	else

@@ -43,38 +43,6 @@ static int start_devices(struct ctn_daemon *d, const struct ctn_options *o, stru
 
 /* ---- pool ------------------------------------------------------------------------------ */
 
-/* [PROVIDER[:NAME],]size=SIZE[,hot=SIZE][,segment=SIZE]; cuts the value of `opts`. */
-static int parse_pool(struct ctn_opts *opts, struct ctn_pool_config *cfg, struct ctn_err *err)
-{
-	static const char *const known[] = {"", "size", "hot", "segment", NULL};
-	const struct {
-		const char *key;
-		uint64_t *where;
-	} sizes[] = {
-		{"size", &cfg->bytes}, {"hot", &cfg->hot_bytes}, {"segment", &cfg->segment_bytes}};
-	char *colon;
-	int rc = ctn_opts_check(opts, "options", known, err);
-
-	for (size_t i = 0; i < CTN_ARRAY_LEN(sizes) && !rc; i++) {
-		const char *s = ctn_opts_get(opts, sizes[i].key);
-
-		if (!s)
-			continue;
-		rc = ctn_parse_size(s, sizes[i].where, err);
-		if (rc)
-			ctn_err_prefix(err, "%s", sizes[i].key);
-	}
-	if (rc || opts->items[0].key[0])
-		return rc;
-	cfg->provider = opts->items[0].value;
-	colon = strchr(opts->items[0].value, ':');
-	if (colon) {
-		*colon = '\0';
-		cfg->name = colon + 1;
-	}
-	return 0;
-}
-
 static void log_pool(struct ctn_pool *pool)
 {
 	struct ctn_pool_stats stats;
@@ -95,11 +63,8 @@ static int start_pool(struct ctn_daemon *d, const struct ctn_options *o, struct 
 	struct ctn_opts opts = {0};
 	int rc = 0;
 
-	if (o->pool) {
-		rc = ctn_opts_parse(o->pool, &opts, err);
-		if (!rc)
-			rc = parse_pool(&opts, &cfg, err);
-	}
+	if (o->pool)
+		rc = ctn_pool_parse_spec(o->pool, &opts, &cfg, err);
 	if (!rc)
 		rc = ctn_pool_open(&cfg, &d->pool, err);
 	if (!rc)

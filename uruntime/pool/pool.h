@@ -79,6 +79,14 @@ struct ctn_pool_stats {
 	uint64_t refused_evictions;
 };
 
+/*
+ * "[PROVIDER[:NAME],]size=SIZE[,hot=SIZE][,segment=SIZE]": sets what it names, and leaves the rest
+ * of `cfg` as it is. Strings of `cfg` live in `opts`, which the caller frees in any case. -EINVAL,
+ * -ERANGE, -ENOMEM.
+ */
+int ctn_pool_parse_spec(const char *spec, struct ctn_opts *opts, struct ctn_pool_config *cfg,
+			struct ctn_err *err);
+
 /* Reserves addresses; memory is committed when an extent is first handed out, and kept.
  * -EINVAL for a pool of less than one extent, -ENOENT for an unknown provider, -ENOTSUP for one
  * that does not work here, -ENOMEM. */
