@@ -123,23 +123,31 @@ static int rig_add(struct rig *rig, const char *dir, uint32_t tp, uint32_t pp, s
 	return rc;
 }
 
-/* A checkpoint whose attention and MLP parts are frames of their own. */
-static const char *big_model(void)
+/* A checkpoint whose attention and MLP parts are frames of their own. Each call writes another:
+ * its frames are of other files. */
+static const char *write_big(uint32_t layers, uint32_t vocab)
 {
-	static const char *dir;
 	const struct gen_model m = {.family = "llama",
-				    .layers = 3,
+				    .layers = layers,
 				    .hidden = 512,
 				    .heads = 8,
 				    .kv_heads = 8,
 				    .head_dim = 64,
 				    .ffn = 1024,
-				    .vocab = 1500,
+				    .vocab = vocab,
 				    .embed_dim = 512,
 				    .positions = 64};
 
-	if (!dir)
-		dir = strdup(gen_write(&m));
+	return gen_write(&m);
+}
+
+/* The one that most tests share. */
+static const char *big_model(void)
+{
+	static char dir[PATH_MAX];
+
+	if (!dir[0])
+		snprintf(dir, sizeof(dir), "%s", write_big(3, 1500));
 	return dir;
 }
 
@@ -300,23 +308,6 @@ static void test_a_pool_of_the_host_window_pages_everything(void)
 	rig_close(&rig);
 }
 
-/* Copies of one model under other names: frames of their own, since the files are others. */
-static const char *copy_of_big(void)
-{
-	const struct gen_model m = {.family = "llama",
-				    .layers = 3,
-				    .hidden = 512,
-				    .heads = 8,
-				    .kv_heads = 8,
-				    .head_dim = 64,
-				    .ffn = 1024,
-				    .vocab = 1500,
-				    .embed_dim = 512,
-				    .positions = 64};
-
-	return gen_write(&m);
-}
-
 static void test_two_loads_in_a_small_pool_never_wait_for_each_other(void)
 {
 	struct ctn_err err = {0};
@@ -324,8 +315,8 @@ static void test_two_loads_in_a_small_pool_never_wait_for_each_other(void)
 
 	rig_open(&rig, "host,mem=512M,link=400M", "plain", 24 * CTN_MIB);
 	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, big_model(), 1, 1, &err), 0);
-	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, copy_of_big(), 1, 1, &err), 1);
-	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, copy_of_big(), 1, 1, &err), 2);
+	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, write_big(3, 1500), 1, 1, &err), 1);
+	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, write_big(3, 1500), 1, 1, &err), 2);
 	for (uint32_t round = 0; round < 10; round++) {
 		for (uint32_t m = 0; m < 3; m++)
 			CU_ASSERT_EQUAL(
@@ -384,17 +375,7 @@ static void test_lost_frames_are_ordinary_drops(void)
 
 static void test_a_changed_file_fails_the_load_by_name(void)
 {
-	struct gen_model m = {.family = "llama",
-			      .layers = 2,
-			      .hidden = 512,
-			      .heads = 8,
-			      .kv_heads = 8,
-			      .head_dim = 64,
-			      .ffn = 1024,
-			      .vocab = 300,
-			      .embed_dim = 512,
-			      .positions = 64};
-	const char *dir = strdup(gen_write(&m));
+	const char *dir = strdup(write_big(2, 300));
 	struct ctn_err err = {0};
 	char path[PATH_MAX];
 	struct rig rig;
