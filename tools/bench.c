@@ -10,6 +10,7 @@ static const struct {
 	const char *name;
 	int (*run)(int argc, char **argv);
 } benchmarks[] = {
+	{"stage", ctn_bench_stage},
 	{"swap", ctn_bench_swap},
 };
 

@@ -14,6 +14,7 @@
 #include "stage/stage.h"
 
 int ctn_bench_swap(int argc, char **argv);
+int ctn_bench_stage(int argc, char **argv);
 
 /* ---- the rig: bench_rig.c --------------------------------------------------------------- */
 

@@ -27,6 +27,12 @@ static const struct command {
 	 "swap --device SPEC (--synthetic FAMILY,bytes=SIZE | --model DIR --model DIR) [--tp N]\n"
 	 "        [--pp N] [--rounds N] [--pool SPEC] [--json]",
 	 "how long a switch between two models takes, beside the bare copy", ctn_tool_bench},
+	{"bench",
+	 "stage FILE [--method NAME] [--provider NAME] [--peer fio] [--rounds N] [--depth N]\n"
+	 "        [--cached] [--table] [--json]",
+	 "how fast a file comes into host memory, beside fio; --table: by every method and "
+	 "provider",
+	 ctn_tool_bench},
 };
 
 static void print_help(FILE *out)

@@ -78,6 +78,9 @@ static void try_method(enum ctn_stage_method method)
 		CU_ASSERT_EQUAL(stats.bytes[m], m == (int)method ? 3 * s.run_bytes : 0);
 	}
 	CU_ASSERT_EQUAL(stats.nanoseconds, ns);
+	CU_ASSERT_TRUE(stats.reads >= 3 * s.run_bytes / CTN_MIB);
+	/* All of them together were never idle, and never more than there are requests. */
+	CU_ASSERT_TRUE(stats.read_nanoseconds >= ns && stats.read_nanoseconds <= 16 * ns);
 	CU_ASSERT_TRUE(stats.hash_cpu_nanoseconds > 0);
 	CU_ASSERT_STRING_EQUAL(stats.why, "");
 	ctn_stage_close(stage);

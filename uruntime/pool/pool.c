@@ -22,6 +22,15 @@ static const struct ctn_pool_provider *find_provider(const char *name)
 	return NULL;
 }
 
+const char *ctn_pool_provider_name(uint32_t i)
+{
+	for (size_t k = 0; k < CTN_ARRAY_LEN(providers); k++) {
+		if (providers[k]->automatic && i-- == 0)
+			return providers[k]->name;
+	}
+	return NULL;
+}
+
 static void add_reason(char *why, size_t len, const char *name, const char *reason)
 {
 	size_t n = strlen(why);

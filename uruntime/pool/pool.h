@@ -87,6 +87,9 @@ struct ctn_pool_stats {
 int ctn_pool_parse_spec(const char *spec, struct ctn_opts *opts, struct ctn_pool_config *cfg,
 			struct ctn_err *err);
 
+/* The providers that are tried when none is named, the best first; NULL behind the last. */
+const char *ctn_pool_provider_name(uint32_t i);
+
 /* Reserves addresses; memory is committed when an extent is first handed out, and kept.
  * -EINVAL for a pool of less than one extent, -ENOENT for an unknown provider, -ENOTSUP for one
  * that does not work here, -ENOMEM. */

@@ -213,8 +213,9 @@ static void start(struct disk *d, struct request *r)
 		return;
 	}
 	job->result.method = CTN_MAX(job->result.method, used);
+	r->started = ctn_now_ns();
 	if (!job->begun)
-		job->begun = ctn_now_ns();
+		job->begun = r->started;
 	r->in_reader = true;
 	d->in_reader++;
 	d->reader->start(d, r);
@@ -299,6 +300,8 @@ void ctn_disk_completed(struct disk *d, struct request *r, ssize_t result)
 	r->in_reader = false;
 	d->in_reader--;
 	job->ended = ctn_now_ns();
+	job->reads++;
+	job->read_ns += job->ended - r->started;
 	if (!ctn_job_live(job)) {
 		abandon(d, r);
 	} else if (result < 0) {
@@ -337,6 +340,8 @@ static void finish(struct disk *d, struct ctn_stage_job *job)
 	stage->stats.jobs[job->result.method]++;
 	stage->stats.bytes[job->result.method] += job->result.bytes;
 	stage->stats.nanoseconds += job->result.nanoseconds;
+	stage->stats.reads += job->reads;
+	stage->stats.read_nanoseconds += job->read_ns;
 	pthread_mutex_unlock(&stage->lock);
 	if (stage->hash)
 		ctn_hash_submit(stage, job);

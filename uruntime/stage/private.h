@@ -37,13 +37,14 @@ struct ctn_stage_job {
 	atomic_bool cancelled;
 
 	/* The I/O thread's; then, when all is read, the hash thread's. */
-	uint32_t run;          /* what to cut off next: */
-	uint64_t run_done;     /* bytes of that run that were cut off */
-	uint32_t extent;       /* where the next byte goes */
-	uint64_t extent_begin; /* linear offset of that extent */
-	int *fds;              /* by file of the checkpoint; -1 not open */
-	uint32_t in_flight;    /* requests of this job */
-	uint64_t begun, ended; /* first start, last completion */
+	uint32_t run;            /* what to cut off next: */
+	uint64_t run_done;       /* bytes of that run that were cut off */
+	uint32_t extent;         /* where the next byte goes */
+	uint64_t extent_begin;   /* linear offset of that extent */
+	int *fds;                /* by file of the checkpoint; -1 not open */
+	uint32_t in_flight;      /* requests of this job */
+	uint64_t begun, ended;   /* first start, last completion */
+	uint64_t reads, read_ns; /* that ended; the time of each, summed */
 	struct ctn_stage_result result;
 
 	struct ctn_stage_job *prev, *next; /* in disk.incoming, disk.jobs, stage.hashing */
@@ -60,6 +61,7 @@ struct request {
 	bool fixed;   /* its memory is registered */
 	bool patient; /* was told to try again: may block now */
 	bool in_reader;
+	uint64_t started; /* when it was given to the reader */
 	unsigned int stalls;
 	ssize_t result;
 	struct request *prev, *next; /* in disk.spare, disk.again, or a list of the reader */

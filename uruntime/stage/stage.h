@@ -68,6 +68,8 @@ struct ctn_stage_stats {
 	uint64_t jobs[CTN_STAGE_METHODS];
 	uint64_t bytes[CTN_STAGE_METHODS];
 	uint64_t nanoseconds;
+	uint64_t reads;                /* requests to the kernel, repeated ones included */
+	uint64_t read_nanoseconds;     /* that each of them took, summed */
 	uint64_t hash_cpu_nanoseconds; /* CPU time of all digests */
 	char why[256];                 /* why the best method was not taken, empty if it was */
 };
