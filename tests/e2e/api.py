@@ -137,7 +137,8 @@ def seed_decides():
 
 @test
 def stream_equals_the_whole():
-    with Daemon() as d:
+    # A token takes long enough that events are not merged: 1 ms a layer.
+    with Daemon(device="host,mem=64M,layer_ms=1") as d:
         for name in NAMES:
             whole = d.complete(name, "Once upon a time", 40)
             events = list(d.stream(name, "Once upon a time", 40, return_token_ids=True))
