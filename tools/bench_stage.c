@@ -252,7 +252,7 @@ static int parse_options(int argc, char **argv, struct options *o, struct ctn_er
 static int run(const struct options *o, struct ctn_err *err)
 {
 	struct ctn_stage_file file;
-	int rc = ctn_stage_file_open(o->path, &file, err);
+	int rc = ctn_stage_file_open(o->path, UINT64_MAX, &file, err);
 
 	if (rc)
 		return rc;

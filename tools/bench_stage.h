@@ -25,9 +25,10 @@ struct ctn_stage_file {
 	struct ctn_part part;
 };
 
-/* Reads the whole file for its digest. -ENODATA when it has holes: they are read without the
- * disk. Close it in any case that is 0. */
-int ctn_stage_file_open(const char *path, struct ctn_stage_file *f, struct ctn_err *err);
+/* The first `limit` bytes of a file at most; reads them for their digest. -ENODATA when the file
+ * has holes: they are read without the disk. Close it when it is 0. */
+int ctn_stage_file_open(const char *path, uint64_t limit, struct ctn_stage_file *f,
+			struct ctn_err *err);
 void ctn_stage_file_close(struct ctn_stage_file *f);
 
 /* What the block layer has counted for the file's disk since it started. */

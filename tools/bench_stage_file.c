@@ -29,8 +29,8 @@ static int digest_file(struct ctn_stage_file *f, struct ctn_err *err)
 		goto out;
 	}
 	XXH3_128bits_reset(root);
-	for (uint64_t at = 0; at < f->file.bytes; at += CHUNK) {
-		size_t n = (size_t)CTN_MIN(f->file.bytes - at, CHUNK);
+	for (uint64_t at = 0; at < f->tensor.bytes; at += CHUNK) {
+		size_t n = (size_t)CTN_MIN(f->tensor.bytes - at, CHUNK);
 
 		rc = ctn_pread_all(f->fd, chunk, n, at);
 		if (rc) {
@@ -66,14 +66,14 @@ static int check_holes(const struct ctn_stage_file *f, struct ctn_err *err)
 			   f->file.path, (long long)hole);
 }
 
-static void lay_out(struct ctn_stage_file *f)
+static void lay_out(struct ctn_stage_file *f, uint64_t bytes)
 {
-	uint64_t frame = ctn_align_up(f->file.bytes, CTN_IO_ALIGN);
+	uint64_t frame = ctn_align_up(bytes, CTN_IO_ALIGN);
 
-	f->tensor = (struct ctn_tensor){.name = "file", .bytes = f->file.bytes};
+	f->tensor = (struct ctn_tensor){.name = "file", .bytes = bytes};
 	f->run = (struct ctn_run){.bytes = frame};
 	f->part = (struct ctn_part){.frame_bytes = frame,
-				    .tensor_bytes = f->file.bytes,
+				    .tensor_bytes = bytes,
 				    .runs = &f->run,
 				    .run_count = 1,
 				    .tensors = &f->part_tensor,
@@ -82,10 +82,11 @@ static void lay_out(struct ctn_stage_file *f)
 					  .file_count = 1,
 					  .tensors = &f->tensor,
 					  .tensor_count = 1,
-					  .bytes = f->file.bytes};
+					  .bytes = bytes};
 }
 
-int ctn_stage_file_open(const char *path, struct ctn_stage_file *f, struct ctn_err *err)
+int ctn_stage_file_open(const char *path, uint64_t limit, struct ctn_stage_file *f,
+			struct ctn_err *err)
 {
 	struct stat st;
 	int rc;
@@ -108,7 +109,7 @@ int ctn_stage_file_open(const char *path, struct ctn_stage_file *f, struct ctn_e
 	f->file.inode = (uint64_t)st.st_ino;
 	f->file.mtime_ns =
 		(int64_t)st.st_mtim.tv_sec * (int64_t)CTN_NSEC_PER_SEC + st.st_mtim.tv_nsec;
-	lay_out(f);
+	lay_out(f, CTN_MIN(f->file.bytes, limit));
 	rc = check_holes(f, err);
 	if (rc == 0)
 		rc = digest_file(f, err);

@@ -86,6 +86,24 @@ static void test_buffer_grows_and_terminates(void)
 	ctn_buf_free(&buf);
 }
 
+/* Files of the kernel have no size, or that of a page, and less in them. */
+static void test_texts_of_the_kernel(void)
+{
+	char *text = NULL, name[64], expected[32];
+
+	CU_ASSERT_EQUAL_FATAL(ctn_read_text("/proc/self/status", &text), 0);
+	CU_ASSERT_EQUAL(sscanf(text, "Name: %63s", name), 1);
+	snprintf(expected, sizeof(expected), "Pid:\t%d\n", (int)getpid());
+	CU_ASSERT_PTR_NOT_NULL(strstr(text, expected));
+	free(text);
+	/* The first processor that is there is number 0. */
+	CU_ASSERT_EQUAL_FATAL(ctn_read_text("/sys/devices/system/cpu/online", &text), 0);
+	CU_ASSERT_EQUAL(text[0], '0');
+	CU_ASSERT_EQUAL(text[strlen(text) - 1], '\n');
+	free(text);
+	CU_ASSERT_EQUAL(ctn_read_text("/proc/self/no-such-file", &text), -ENOENT);
+}
+
 CTN_TESTS("base", CTN_TEST(test_sizes_are_powers_of_1024), CTN_TEST(test_rates_are_powers_of_1000),
 	  CTN_TEST(test_option_lists), CTN_TEST(test_only_regular_files_are_read),
-	  CTN_TEST(test_buffer_grows_and_terminates))
+	  CTN_TEST(test_buffer_grows_and_terminates), CTN_TEST(test_texts_of_the_kernel))

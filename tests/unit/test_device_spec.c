@@ -123,94 +123,13 @@ static void test_bad_values_are_refused_by_name(void)
 
 /* ---- memory by default ------------------------------------------------------------------ */
 
-/* Writes a file, and the folders above it, below a root that stands for "/". */
-static void put(const char *root, const char *path, const char *text)
-{
-	char full[PATH_MAX];
-	FILE *file;
-
-	snprintf(full, sizeof(full), "%s%s", root, path);
-	for (char *s = full + strlen(root) + 1; (s = strchr(s, '/')); s++) {
-		*s = '\0';
-		mkdir(full, 0755);
-		*s = '/';
-	}
-	file = fopen(full, "w");
-	CU_ASSERT_PTR_NOT_NULL_FATAL(file);
-	fputs(text, file);
-	fclose(file);
-}
-
-static const char *new_root(const char *name)
-{
-	static char root[PATH_MAX];
-
-	snprintf(root, sizeof(root), "%s/%s", ctn_test_tmpdir(), name);
-	CU_ASSERT_EQUAL_FATAL(mkdir(root, 0755), 0);
-	return root;
-}
-
-static const char meminfo[] = "MemTotal:  9000 kB\nMemFree:  10 kB\nMemAvailable:    8000 kB\n";
-
-static uint64_t limit_of(const char *root)
-{
-	uint64_t bytes = 0;
-
-	CU_ASSERT_EQUAL(ctn_host_memory_limit(root, &bytes), 0);
-	return bytes;
-}
-
-static void test_available_memory_without_cgroups(void)
-{
-	const char *root = new_root("none");
-	uint64_t bytes;
-
-	CU_ASSERT_EQUAL(ctn_host_memory_limit(root, &bytes), -ENODATA);
-	put(root, "/proc/meminfo", "MemTotal:  9000 kB\n");
-	CU_ASSERT_EQUAL(ctn_host_memory_limit(root, &bytes), -ENODATA);
-	put(root, "/proc/meminfo", meminfo);
-	CU_ASSERT_EQUAL(limit_of(root), 8000 * 1024);
-}
-
-static void test_limits_of_cgroup_v2(void)
-{
-	const char *root = new_root("v2");
-
-	put(root, "/proc/meminfo", meminfo);
-	put(root, "/proc/self/cgroup", "0::/a/b\n");
-	put(root, "/sys/fs/cgroup/a/b/memory.max", "max\n");
-	CU_ASSERT_EQUAL(limit_of(root), 8000 * 1024);
-	put(root, "/sys/fs/cgroup/a/memory.max", "4000000\n");
-	CU_ASSERT_EQUAL(limit_of(root), 4000000);
-	put(root, "/sys/fs/cgroup/a/b/memory.max", "3000000\n");
-	CU_ASSERT_EQUAL(limit_of(root), 3000000);
-	put(root, "/sys/fs/cgroup/memory.max", "2000000\n");
-	CU_ASSERT_EQUAL(limit_of(root), 2000000);
-	/* Another group's limit is not ours. */
-	put(root, "/sys/fs/cgroup/c/memory.max", "1000000\n");
-	CU_ASSERT_EQUAL(limit_of(root), 2000000);
-}
-
-static void test_limits_of_cgroup_v1(void)
-{
-	const char *root = new_root("v1");
-
-	put(root, "/proc/meminfo", meminfo);
-	put(root, "/proc/self/cgroup", "9:cpu,cpuacct:/x\n4:hugetlb,memory:/x/y\n0::/\n");
-	put(root, "/sys/fs/cgroup/memory/x/memory.limit_in_bytes", "5000000\n");
-	CU_ASSERT_EQUAL(limit_of(root), 5000000);
-	put(root, "/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
-	CU_ASSERT_EQUAL(limit_of(root), 5000000);
-	put(root, "/sys/fs/cgroup/memory/x/y/memory.limit_in_bytes", "4500000\n");
-	CU_ASSERT_EQUAL(limit_of(root), 4500000);
-}
-
 static void test_default_memory_is_half_for_all_devices_together(void)
 {
 	struct ctn_device *devices[CTN_MAX_DEVICES];
-	uint64_t limit = limit_of(""), sum = 0;
+	uint64_t limit, sum = 0;
 	uint32_t count = 0;
 
+	CU_ASSERT_EQUAL_FATAL(ctn_memory_usable("", &limit), 0);
 	CU_ASSERT_EQUAL_FATAL(ctn_devices_open("host:2", devices, &count, NULL), 0);
 	CU_ASSERT_EQUAL(count, 2);
 	for (uint32_t i = 0; i < count; i++)
@@ -224,6 +143,4 @@ static void test_default_memory_is_half_for_all_devices_together(void)
 CTN_TESTS("device_spec", CTN_TEST(test_every_key_shows_in_the_properties),
 	  CTN_TEST(test_memory_is_never_more_than_asked_for),
 	  CTN_TEST(test_bad_values_are_refused_by_name),
-	  CTN_TEST(test_available_memory_without_cgroups), CTN_TEST(test_limits_of_cgroup_v2),
-	  CTN_TEST(test_limits_of_cgroup_v1),
 	  CTN_TEST(test_default_memory_is_half_for_all_devices_together))

@@ -32,7 +32,7 @@ static void test_every_method_is_verified(void)
 	struct ctn_stage_rig rig;
 	struct ctn_err err = {0};
 
-	CU_ASSERT_EQUAL_FATAL(ctn_stage_file_open(sample_file(BYTES), &file, &err), 0);
+	CU_ASSERT_EQUAL_FATAL(ctn_stage_file_open(sample_file(BYTES), UINT64_MAX, &file, &err), 0);
 	for (int m = 0; m < CTN_STAGE_METHODS; m++) {
 		struct ctn_stage_rig_config cfg = {.method = m, .provider = "plain", .depth = 4};
 
@@ -73,7 +73,7 @@ static void test_other_bytes_are_seen(void)
 	char path[512];
 
 	snprintf(path, sizeof(path), "%s", sample_file(BYTES));
-	CU_ASSERT_EQUAL_FATAL(ctn_stage_file_open(path, &file, &err), 0);
+	CU_ASSERT_EQUAL_FATAL(ctn_stage_file_open(path, UINT64_MAX, &file, &err), 0);
 	CU_ASSERT_EQUAL_FATAL(ctn_stage_rig_open(&file, &cfg, &rig, &err), 0);
 	CU_ASSERT_EQUAL(ctn_stage_rig_run(&rig, false, &run, &err), 0);
 	/* Another file in its place, of which only the digest can tell. */
@@ -90,7 +90,7 @@ static int refused(const char *path, const char *word)
 {
 	struct ctn_stage_file file;
 	struct ctn_err err = {0};
-	int rc = ctn_stage_file_open(path, &file, &err);
+	int rc = ctn_stage_file_open(path, UINT64_MAX, &file, &err);
 
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, word));
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, path));

@@ -225,6 +225,17 @@ void ctn_mailbox_wake(struct ctn_mailbox *box);
 /* Takes all mail that is there, in the order of posting. The owner's thread. */
 void ctn_mailbox_take(struct ctn_mailbox *box);
 
+/* ---- memory ---------------------------------------------------------------------------- */
+
+/*
+ * The least memory limit of the cgroups (v1 or v2) from this process's own up to the root;
+ * UINT64_MAX: none. `root` is put in front of every path ("" in service).
+ */
+uint64_t ctn_memory_group_limit(const char *root);
+/* Bytes that this process may count on: the smaller of MemAvailable and of that limit. -ENODATA
+ * when /proc/meminfo does not tell. */
+int ctn_memory_usable(const char *root, uint64_t *bytes);
+
 /* ---- files ----------------------------------------------------------------------------- */
 
 /*
@@ -233,6 +244,12 @@ void ctn_mailbox_take(struct ctn_mailbox *box);
  * (-EFBIG). Short reads and EINTR are handled.
  */
 int ctn_read_file(const char *path, size_t max, char **data, size_t *len, struct ctn_err *err);
+
+/*
+ * Reads the first 64 KiB of a file of procfs, sysfs or cgroupfs into *text (NUL-terminated, the
+ * caller frees it): these have no size, or a wrong one, until they are read.
+ */
+int ctn_read_text(const char *path, char **text);
 
 /*
  * Opens a regular file read-only (O_CLOEXEC), following symbolic links, never blocking on

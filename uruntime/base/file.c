@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define TEXT_MAX 65536u
+
 int ctn_open_regular(const char *path, uint64_t *size, struct ctn_err *err)
 {
 	char target[PATH_MAX];
@@ -92,6 +94,31 @@ int ctn_read_file(const char *path, size_t max, char **data, size_t *len, struct
 	*len = (size_t)size;
 out_close:
 	close(fd);
+	return rc;
+}
+
+int ctn_read_text(const char *path, char **text)
+{
+	FILE *file;
+	size_t n;
+	int rc = 0;
+
+	*text = malloc(TEXT_MAX);
+	if (!*text)
+		return -ENOMEM;
+	file = fopen(path, "re");
+	if (!file) {
+		rc = -errno;
+		goto out;
+	}
+	n = fread(*text, 1, TEXT_MAX - 1, file);
+	(*text)[n] = '\0';
+	if (ferror(file))
+		rc = -EIO;
+	fclose(file);
+out:
+	if (rc)
+		free(*text);
 	return rc;
 }
 

@@ -56,7 +56,7 @@ static void log_pool(struct ctn_pool *pool)
 
 static int start_pool(struct ctn_daemon *d, const struct ctn_options *o, struct ctn_err *err)
 {
-	struct ctn_pool_config cfg = {.bytes = ctn_default_pool_bytes(),
+	struct ctn_pool_config cfg = {.bytes = ctn_pool_default_bytes(),
 				      .hot_bytes = UINT64_MAX,
 				      .node = -1,
 				      .poison = POISON};

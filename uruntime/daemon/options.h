@@ -66,8 +66,4 @@ int ctn_options_add_model_parts(struct ctn_options *o, const char *name, const c
  * file and line. */
 int ctn_config_read(const char *path, struct ctn_options *o, struct ctn_err *err);
 
-/* A quarter of the memory that can be had: what the kernel calls available, or the least
- * limit of the control groups that we are in; memory.c. */
-uint64_t ctn_default_pool_bytes(void);
-
 #endif

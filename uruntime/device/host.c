@@ -176,7 +176,7 @@ free_device:
 static int default_memory(struct ctn_host_spec *spec, struct ctn_err *err)
 {
 	uint64_t bytes;
-	int rc = ctn_host_memory_limit("", &bytes);
+	int rc = ctn_memory_usable("", &bytes);
 
 	if (rc)
 		return ctn_err_set(err, -EINVAL,

@@ -31,15 +31,6 @@ struct ctn_host_spec {
 int ctn_host_spec_parse(const char *args, const struct ctn_opts *opts, struct ctn_host_spec *spec,
 			struct ctn_err *err);
 
-/* ---- host_limits.c ---------------------------------------------------------------------- */
-
-/*
- * Bytes that this process may count on: the smaller of MemAvailable and of the cgroup limits
- * (v1 or v2) from its own group up to the root. `root` is put in front of every path ("" in
- * service). -ENODATA when /proc/meminfo does not tell.
- */
-int ctn_host_memory_limit(const char *root, uint64_t *bytes);
-
 /* ---- host_memory.c ---------------------------------------------------------------------- */
 
 /* Addresses without memory, some of them backed. */

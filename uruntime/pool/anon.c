@@ -101,10 +101,9 @@ static int populate_thp(uint8_t *addr, uint64_t bytes)
 static bool selected(const char *path, const char *word)
 {
 	char want[32], *text;
-	size_t len;
 	bool yes;
 
-	if (ctn_read_file(path, 4096, &text, &len, NULL) != 0)
+	if (ctn_read_text(path, &text) != 0)
 		return false;
 	snprintf(want, sizeof(want), "[%s]", word);
 	yes = strstr(text, want) != NULL;

@@ -79,6 +79,9 @@ struct ctn_pool_stats {
 	uint64_t refused_evictions;
 };
 
+/* The size of a pool that nobody sized: a quarter of the memory that can be had. */
+uint64_t ctn_pool_default_bytes(void);
+
 /*
  * "[PROVIDER[:NAME],]size=SIZE[,hot=SIZE][,segment=SIZE]": sets what it names, and leaves the rest
  * of `cfg` as it is. Strings of `cfg` live in `opts`, which the caller frees in any case. -EINVAL,

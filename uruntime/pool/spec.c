@@ -4,6 +4,13 @@
 
 #include <string.h>
 
+uint64_t ctn_pool_default_bytes(void)
+{
+	uint64_t bytes;
+
+	return ctn_memory_usable("", &bytes) ? CTN_GIB : bytes / 4;
+}
+
 int ctn_pool_parse_spec(const char *spec, struct ctn_opts *opts, struct ctn_pool_config *cfg,
 			struct ctn_err *err)
 {

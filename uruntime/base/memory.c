@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* How much memory this process may count on. */
-#include "device/host.h"
+#include "base/base.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -8,35 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TEXT_MAX 65536u
-
-/* Files of procfs and cgroupfs have no size until they are read. The caller frees *text. */
+/* The text of a file below the root. The caller frees it. */
 static int read_text(const char *root, const char *path, char **text)
 {
 	char full[PATH_MAX];
-	FILE *file;
-	size_t n;
-	int rc = 0;
 
 	if (snprintf(full, sizeof(full), "%s%s", root, path) >= (int)sizeof(full))
 		return -ENAMETOOLONG;
-	*text = malloc(TEXT_MAX);
-	if (!*text)
-		return -ENOMEM;
-	file = fopen(full, "re");
-	if (!file) {
-		rc = -errno;
-		goto out;
-	}
-	n = fread(*text, 1, TEXT_MAX - 1, file);
-	(*text)[n] = '\0';
-	if (ferror(file))
-		rc = -EIO;
-	fclose(file);
-out:
-	if (rc)
-		free(*text);
-	return rc;
+	return ctn_read_text(full, text);
 }
 
 static int mem_available(const char *root, uint64_t *bytes)
@@ -119,17 +98,23 @@ static void apply_cgroup(const char *root, char *line, uint64_t *bytes)
 				    bytes);
 }
 
-int ctn_host_memory_limit(const char *root, uint64_t *bytes)
+uint64_t ctn_memory_group_limit(const char *root)
 {
+	uint64_t bytes = UINT64_MAX;
 	char *text, *save = NULL;
-	int rc = mem_available(root, bytes);
 
-	if (rc)
-		return -ENODATA;
 	if (read_text(root, "/proc/self/cgroup", &text))
-		return 0; /* a kernel without cgroups */
+		return bytes; /* a kernel without cgroups */
 	for (char *s = strtok_r(text, "\n", &save); s; s = strtok_r(NULL, "\n", &save))
-		apply_cgroup(root, s, bytes);
+		apply_cgroup(root, s, &bytes);
 	free(text);
+	return bytes;
+}
+
+int ctn_memory_usable(const char *root, uint64_t *bytes)
+{
+	if (mem_available(root, bytes))
+		return -ENODATA;
+	*bytes = CTN_MIN(*bytes, ctn_memory_group_limit(root));
 	return 0;
 }
