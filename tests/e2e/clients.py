@@ -136,6 +136,33 @@ def full_queue_is_429():
 
 
 @test
+def no_room_beside_a_pinned_model_is_503():
+    with Daemon(device="host,mem=4M") as d:
+        equal(d.control("POST", f"/models/{LLAMA}/pin").status, 200)
+        equal(d.ids(LLAMA, IDS[:1], 4), IDS[1:5])
+        other = next(name for name in NAMES if name != LLAMA)
+        reply = d.completions(other, IDS[:1], max_tokens=4)
+        equal(reply.status, 503, reply.body[:200])
+        check(int(reply.headers["Retry-After"]) >= 1, dict(reply.headers))
+        check("pinned" in reply.error["message"], reply.body)
+        equal(d.control("POST", f"/models/{LLAMA}/unpin").status, 200)
+        equal(d.completions(other, IDS[:1], max_tokens=4).status, 200)
+
+
+@test
+def more_kv_than_the_device_has_is_400():
+    with Daemon(device="host,mem=64M") as d:
+        d.load(LLAMA)
+        m = d.metrics()
+        need = sum(m.sum("computron_bytes", tier="device", state=state) for state in ("resident", "workspace"))
+    with Daemon(device=f"host,mem={int(need) + 131072}") as d:
+        reply = d.completions(LLAMA, IDS[:1], max_tokens=400)
+        equal(reply.status, 400, reply.body[:200])
+        equal(reply.error["param"], "max_tokens")
+        equal(d.ids(LLAMA, IDS[:1], 8), IDS[1:9])
+
+
+@test
 def slow_reader_does_not_stop_the_others():
     with Daemon() as d:
         slow = [RawRequest(d, LLAMA, IDS[:1], 400, stream=True, ignore_eos=True, logprobs=5) for _ in range(4)]

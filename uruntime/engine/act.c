@@ -61,9 +61,12 @@ static void act_refuse(struct ctn_request *req, enum ctn_sched_refusal why)
 		[CTN_REFUSED_PINNED] = "the model does not fit beside the pinned models",
 		[CTN_REFUSED_DEVICE] = "a device of the model is out of service",
 	};
+	static const int codes[] = {[CTN_REFUSED_TOO_LARGE] = -E2BIG,
+				    [CTN_REFUSED_PINNED] = -ENOSPC,
+				    [CTN_REFUSED_DEVICE] = -ENODEV};
 	struct ctn_err err;
 
-	ctn_err_set(&err, why == CTN_REFUSED_DEVICE ? -ENODEV : -ENOSPC, "%s", reasons[why]);
+	ctn_err_set(&err, codes[why], "%s", reasons[why]);
 	request_end(req, CTN_FINISH_ERROR, &err);
 }
 

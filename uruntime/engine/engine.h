@@ -103,7 +103,10 @@ enum ctn_finish {
 
 struct ctn_request_result {
 	enum ctn_finish finish;
-	struct ctn_err err; /* CTN_FINISH_ERROR: why */
+	struct ctn_err
+		err; /* CTN_FINISH_ERROR: why; -E2BIG: prompt and max_tokens need more KV
+		      * than the devices have; -ENOSPC: no room beside the pinned models;
+		      * -ENODEV: a device is out of service; else the load or a step failed */
 	uint32_t prompt_tokens;
 	uint32_t completion_tokens;
 	uint64_t bytes_staged; /* moved for its model while it waited */

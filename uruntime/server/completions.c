@@ -235,6 +235,26 @@ static int wait_for_news(struct ctn_completion *c)
 	return fds[1].revents ? -ESHUTDOWN : 0;
 }
 
+/* The engine ended the request: the client's fault, the moment's, or ours. */
+static void engine_failed(const struct ctn_err *err, struct ctn_api_error *e)
+{
+	switch (err->code) {
+	case -E2BIG:
+		ctn_api_fail(e, MHD_HTTP_BAD_REQUEST, "context_too_large", "max_tokens", "%s",
+			     err->msg);
+		break;
+	case -ENOSPC:
+	case -ENODEV:
+		ctn_api_fail(e, MHD_HTTP_SERVICE_UNAVAILABLE, "no_room", NULL, "%s", err->msg);
+		e->retry_after_s = 1;
+		break;
+	default:
+		ctn_api_fail(e, MHD_HTTP_INTERNAL_SERVER_ERROR, "engine_error", NULL, "%s",
+			     err->msg);
+		break;
+	}
+}
+
 /* An end that is none of the completion's own. */
 static void check_finish(struct ctn_completion *c, const struct ctn_choice *ch)
 {
@@ -251,8 +271,7 @@ static void check_finish(struct ctn_completion *c, const struct ctn_choice *ch)
 		fail_stopping(e);
 		break;
 	case CTN_FINISH_ERROR:
-		ctn_api_fail(e, MHD_HTTP_INTERNAL_SERVER_ERROR, "engine_error", NULL, "%s",
-			     ch->result.err.msg);
+		engine_failed(&ch->result.err, e);
 		break;
 	default:
 		break;
