@@ -23,6 +23,8 @@ static const struct command {
 	{"pin", "MODEL [--json] [--socket PATH]", "keep a model from being dropped",
 	 ctn_tool_control},
 	{"unpin", "MODEL [--json] [--socket PATH]", "undo pin", ctn_tool_control},
+	{"doctor", "[--models-dir DIR] [--pool SPEC] [--json]",
+	 "what this machine does not give, why, and the command that mends it", ctn_tool_doctor},
 	{"bench",
 	 "swap --device SPEC (--synthetic FAMILY,bytes=SIZE | --model DIR --model DIR) [--tp N]\n"
 	 "        [--pp N] [--rounds N] [--pool SPEC] [--json]",

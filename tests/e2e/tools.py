@@ -129,6 +129,23 @@ def bench_swap_of_real_models():
 
 
 @test
+def doctor():
+    run = ran("doctor", "--models-dir", MODELS, "--pool", "size=64M")
+    check("io_uring" in run.stdout and "blocked" in run.stdout.splitlines()[-1], run.stdout)
+    found = json.loads(ran("doctor", "--models-dir", MODELS, "--pool", "size=64M", "--json").stdout)
+    equal(found["blocked"], 0)
+    equal(found["ok"] + found["worse"], len(found["findings"]))
+    for f in found["findings"]:
+        equal(f["why"] is None and f["mend"] is None, f["state"] == "ok", f)
+        check(f["name"] in run.stdout and f["asked"] and f["got"], f)
+    run = ran("doctor", "--models-dir", "/no/such/folder", status=1)
+    check("blocked" in run.stdout and "/no/such/folder" in run.stdout, run.stdout)
+    for args in (["--frob"], ["x"], ["--pool", "size=lots"]):
+        error = ran("doctor", *args, status=2).stderr
+        equal(len(error.splitlines()), 1, error)
+
+
+@test
 def usage():
     check("inspect" in ran("--help").stdout, "help")
     check(tool().returncode > 0, "no command")

@@ -11,7 +11,7 @@
 /* Writes a file, and the folders above it, below a root that stands for "/". */
 static inline void ctn_root_put(const char *root, const char *path, const char *text)
 {
-	char full[PATH_MAX];
+	char full[2 * PATH_MAX];
 	FILE *file;
 
 	snprintf(full, sizeof(full), "%s%s", root, path);
