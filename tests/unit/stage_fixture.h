@@ -15,6 +15,7 @@
 #include <liburing.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -323,9 +324,19 @@ static inline bool has_uring(void)
 }
 
 /* Sparse tables of buffers came with Linux 5.19. */
-static inline bool has_fixed(void)
+static inline bool kernel_has_fixed(void)
 {
 	return has_uring() && ctn_test_kernel_at_least(5, 19);
+}
+
+/* And this user may lock what the tests register: root may, others up to their limit. */
+static inline bool has_fixed(void)
+{
+	struct rlimit lim;
+
+	return kernel_has_fixed() && (geteuid() == 0 || (getrlimit(RLIMIT_MEMLOCK, &lim) == 0 &&
+							 (lim.rlim_cur == RLIM_INFINITY ||
+							  lim.rlim_cur >= 64 * CTN_MIB)));
 }
 
 static inline bool takes_direct(const char *path)

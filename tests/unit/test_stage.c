@@ -90,7 +90,8 @@ static void try_method(enum ctn_stage_method method)
 static void test_uring_fixed(void)
 {
 	if (!has_fixed())
-		CTN_SKIP("no io_uring with sparse buffers");
+		CTN_SKIP("no io_uring with registered buffers: the kernel, or the limit on locked "
+			 "memory");
 	if (!has_direct())
 		CTN_SKIP("no O_DIRECT");
 	try_method(CTN_STAGE_URING_FIXED);
@@ -329,7 +330,8 @@ static void test_warm_segments(void)
 	struct sample s;
 
 	if (!has_fixed())
-		CTN_SKIP("no io_uring with sparse buffers");
+		CTN_SKIP("no io_uring with registered buffers: the kernel, or the limit on locked "
+			 "memory");
 	if (!has_direct())
 		CTN_SKIP("no O_DIRECT");
 	make_sample(&s, ctn_test_tmpdir(), "warm");

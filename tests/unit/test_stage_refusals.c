@@ -163,7 +163,8 @@ static void test_ring_flags_in_order(void)
 static void test_no_registration(void)
 {
 	if (!has_fixed())
-		CTN_SKIP("no io_uring with sparse buffers");
+		CTN_SKIP("no io_uring with registered buffers: the kernel, or the limit on locked "
+			 "memory");
 	if (!has_direct())
 		CTN_SKIP("no O_DIRECT");
 	register_answer = -ENOMEM;
@@ -279,8 +280,9 @@ static int memlock_for_one_segment(void)
 
 static void test_small_memlock_limit(void)
 {
-	if (!has_fixed())
-		CTN_SKIP("no io_uring with sparse buffers");
+	if (!kernel_has_fixed())
+		CTN_SKIP("no io_uring with registered buffers: the kernel, or the limit on locked "
+			 "memory");
 	if (!has_direct())
 		CTN_SKIP("no O_DIRECT");
 	CU_ASSERT_EQUAL(ctn_in_child(small_memlock), 0);

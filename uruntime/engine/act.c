@@ -222,7 +222,9 @@ static void loaded(struct engine_model *m, const struct ctn_pager_event *pev)
 		 (unsigned long long)pev->bytes_loaded);
 	DL_FOREACH_SAFE2(m->batch, req, tmp, batch_next)
 	{
-		if (req->waits_for_load) {
+		/* What has ended (and waits for its step) belongs to its client now. */
+		if (req->waits_for_load &&
+		    !atomic_load_explicit(&req->ended, memory_order_relaxed)) {
 			req->waits_for_load = false;
 			req->result.load_ns = now - req->admitted_ns;
 		}
