@@ -9,16 +9,17 @@
 #   make check-tsan      the same under TSan
 #   make check-ref       the reference in tests/ref against transformers (PyPI, in a venv)
 #   make check-mutants   planted faults, each of which a test must catch (needs nothing built)
+#   make check-fuzz      the parsers' fuzz targets (FUZZ_SECONDS=60 of search each; 0: inputs alone)
 #   make lint            formatting, folder arrows, length of files, scripts
 #   make deps            installs what all of this needs (tools/install-deps)
 #
 # VARIANT=release (default; of the check-* targets: debug) | debug (assertions, poison on drop)
-#   | asan | tsan
+#   | asan | tsan | fuzz (libFuzzer with ASan and UBSan; clang) | cover (gcov)
 # WERROR=0 lets warnings pass, BUILD_ROOT=DIR builds there, CC=clang with clang.
 
 VARIANT ?= release
 ifeq ($(origin CC),default)
-CC := gcc
+CC := $(if $(filter fuzz,$(VARIANT)),clang,gcc)
 endif
 BUILD_ROOT ?= build
 ifeq ($(VARIANT),release)
@@ -44,6 +45,10 @@ OPT_asan := -O1 -DCTN_DEBUG -fsanitize=address,undefined -fno-sanitize-recover=u
 	$(OPT_sanitizer)
 OPT_tsan := -O1 -DCTN_DEBUG -fsanitize=thread $(OPT_sanitizer)
 
+OPT_fuzz := -O1 -DCTN_DEBUG -fsanitize=fuzzer-no-link,address,undefined \
+	-fno-sanitize-recover=undefined -fno-omit-frame-pointer
+OPT_cover := -O0 -DCTN_DEBUG --coverage
+
 WERROR ?= 1
 WARN := -Wall -Wextra $(if $(filter 1,$(WERROR)),-Werror) -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
 	-Wno-unused-parameter
@@ -63,6 +68,7 @@ UNIT := $(UNIT_SRC:tests/unit/%.c=$(BUILD)/tests/unit/%)
 SERVER_UNIT := $(filter $(BUILD)/tests/unit/test_server%,$(UNIT))
 SERVER_UNIT_SRC := $(addprefix tests/unit/,http_fixture.c fake_engine.c fake_tokenizer.c)
 
+comma := ,
 obj = $(1:%.c=$(BUILD)/obj/%.o)
 LIB := $(BUILD)/libcomputron.a
 # What the tools are made of, but for main: tests link it.
@@ -99,9 +105,25 @@ $(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/obj/tests/unit/main.
 	@echo "LD $@"
 	@$(CC) $(ALL_LDFLAGS) $(filter %.o,$^) $(filter %.a,$^) -o $@ $(LIBS) -lcunit
 
-.PHONY: unit
+# The fuzz targets: with libFuzzer, else with a main that runs inputs that are there.
+FUZZ := $(patsubst tests/fuzz/%.c,$(BUILD)/tests/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_SHARED := tests/fuzz/fuzz.c tests/fuzz/checkpoint.c uruntime/daemon/options.c uruntime/daemon/config.c
+ifeq ($(VARIANT),fuzz)
+FUZZ_FLAGS := -fsanitize=fuzzer
+$(BUILD)/tests/fuzz/fuzz_checkpoint_header: $(call obj,tests/fuzz/mutate_checkpoint_header.c)
+else
+FUZZ_SHARED += tests/fuzz/replay.c
+FUZZ_FLAGS := $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc reallocarray strdup strndup)
+endif
+$(BUILD)/tests/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(call obj,$(FUZZ_SHARED)) $(LIB)
+	@mkdir -p $(@D)
+	@echo "LD $@"
+	@$(CC) $(ALL_LDFLAGS) $(FUZZ_FLAGS) $(filter %.o,$^) $(filter %.a,$^) -o $@ $(LIBS)
+
+.PHONY: unit fuzz
+fuzz: $(FUZZ)
 unit: $(UNIT)
-.SECONDARY: $(call obj,$(UNIT_SRC) $(SERVER_UNIT_SRC) tests/unit/main.c)
+.SECONDARY: $(call obj,$(UNIT_SRC) $(SERVER_UNIT_SRC) tests/unit/main.c $(wildcard tests/fuzz/*.c))
 
 # ---- the commands of people ---------------------------------------------------------------
 
@@ -131,7 +153,7 @@ E2E := $(filter-out %/harness.py,$(sort $(wildcard tests/e2e/*.py)))
 pick = $(strip $(if $(TESTS),$(foreach t,$(TESTS),$(foreach f,$1,$(if $(findstring $t,$(notdir $f)),$f))),$1))
 RUN = tests/run --build $(BUILD) $(RUNFLAGS)
 
-.PHONY: check-unit check-e2e check-asan check-tsan check-mutants run-unit run-e2e
+.PHONY: check-unit check-e2e check-asan check-tsan check-mutants check-fuzz run-unit run-e2e
 check-unit:
 	$(SUB) VARIANT=$(CHECK_VARIANT) run-unit
 check-e2e:
@@ -142,8 +164,11 @@ check-asan:
 check-tsan:
 	$(SUB) VARIANT=tsan run-unit
 	$(SUB) VARIANT=tsan run-e2e
+FUZZ_SECONDS ?= 60
 check-mutants:
 	@tests/run --timeout 600 tests/mutants/run
+check-fuzz:
+	@FUZZ_SECONDS=$(FUZZ_SECONDS) BUILD_ROOT=$(BUILD_ROOT) tests/run --timeout 7200 tests/fuzz/run
 run-unit: unit
 	@$(RUN) $(call pick,$(UNIT))
 run-e2e: all

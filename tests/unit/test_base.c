@@ -104,6 +104,19 @@ static void test_texts_of_the_kernel(void)
 	CU_ASSERT_EQUAL(ctn_read_text("/proc/self/no-such-file", &text), -ENOENT);
 }
 
+/* What a file says may be in a message: it stays one line of UTF-8. */
+static void test_errors_are_one_line(void)
+{
+	struct ctn_err err = {0};
+
+	CU_ASSERT_EQUAL(ctn_err_set(&err, -EINVAL, "a%s", "\n\x1b[1m\x7f \xe2\x82\xac\xff\xe2\x82"),
+			-EINVAL);
+	CU_ASSERT_STRING_EQUAL(err.msg, "a??[1m? \xe2\x82\xac???");
+	CU_ASSERT_EQUAL(ctn_err_prefix(&err, "b\t\xc2\x85"), -EINVAL);
+	CU_ASSERT_STRING_EQUAL(err.msg, "b???: a??[1m? \xe2\x82\xac???");
+}
+
 CTN_TESTS("base", CTN_TEST(test_sizes_are_powers_of_1024), CTN_TEST(test_rates_are_powers_of_1000),
 	  CTN_TEST(test_option_lists), CTN_TEST(test_only_regular_files_are_read),
-	  CTN_TEST(test_buffer_grows_and_terminates), CTN_TEST(test_texts_of_the_kernel))
+	  CTN_TEST(test_buffer_grows_and_terminates), CTN_TEST(test_texts_of_the_kernel),
+	  CTN_TEST(test_errors_are_one_line))

@@ -317,6 +317,10 @@ static void test_wrong_types(void)
 		{"{\"tie_word_embeddings\":\"true\"}", "expected true or false, found \"true\""},
 		{"{\"rms_norm_eps\":\"1e-5\"}", "\"rms_norm_eps\": expected a number"},
 		{"{\"rms_norm_eps\":-1}", "\"rms_norm_eps\": expected a number"},
+		/* the decoder computes with floats */
+		{"{\"rms_norm_eps\":1e300}", "\"rms_norm_eps\": expected a number"},
+		{"{\"rms_norm_eps\":1e-300}", "\"rms_norm_eps\": expected a number"},
+		{"{\"rope_theta\":1e39}", "\"rope_theta\": expected a number"},
 		{"{\"rope_theta\":false}", "\"rope_theta\": expected a number"},
 		{"{\"rope_scaling\":\"linear\"}", "\"rope_scaling\": expected an object"},
 		{"{\"hidden_act\":1}", "\"hidden_act\": expected the name"},

@@ -167,6 +167,8 @@ static void test_bad_fields_are_named(void)
 		{COMPLETE("\"temperature\":2.5"), "temperature", "found 2.5"},
 		{COMPLETE("\"temperature\":true"), "temperature", "found true"},
 		{COMPLETE("\"top_p\":0"), "top_p", "found 0"},
+		/* above 0, but no float */
+		{COMPLETE("\"top_p\":1e-300"), "top_p", "found 1e-300"},
 		{COMPLETE("\"top_k\":-2"), "top_k", "found -2"},
 		{COMPLETE("\"seed\":1.5"), "seed", "found 1.5"},
 		{COMPLETE("\"stop\":\"\""), "stop", "found \"\""},

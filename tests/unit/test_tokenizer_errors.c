@@ -150,7 +150,13 @@ static void test_unknown_components(void)
 	refuses(WITH("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":"
 		     "[{\"Sequence\":{\"id\":\"B\"}}]}"),
 		-EINVAL, "\"B\"");
+	refuses(WITH("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":"
+		     "[{\"SpecialToken\":{\"id\":\"q\"}}],\"special_tokens\":{\"q\":{\"ids\":[3]}}"
+		     "}"),
+		-EINVAL, "ids of the vocabulary, found 3");
 	refuses(WITH("\"decoder\":{\"type\":\"WordPiece\"}"), -ENOTSUP, "WordPiece");
+	/* refuses() also holds that the message is one line. */
+	refuses(WITH("\"decoder\":{\"type\":\"Word\\nPiece\"}"), -ENOTSUP, "Word?Piece");
 	refuses(WITH("\"decoder\":{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":1}"),
 		-ENOTSUP, "stop");
 	refuses(WITH("\"decoder\":{\"type\":\"Strip\",\"content\":\" \",\"start\":-1,\"stop\":0}"),

@@ -57,7 +57,12 @@ struct ctn_err {
 	char msg[508];
 };
 
-/* Sets code (a negative errno) and message; returns code, so that `return ctn_err_set(...)`
+/* Makes one line of text for a person and for JSON of what may hold anything, a file's names for
+ * one: bytes that are not UTF-8 and control characters become '?'. */
+void ctn_one_line(char *text);
+
+/* Sets code (a negative errno) and message, which becomes one line; returns code, so that
+ * `return ctn_err_set(...)`
  * reads well. `err` may be NULL. Thread-safe for distinct `err`. */
 int ctn_err_set(struct ctn_err *err, int code, const char *fmt, ...) CTN_PRINTF(3, 4);
 

@@ -2,6 +2,7 @@
 #include "checkpoint/config.h"
 
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -64,12 +65,19 @@ int ctn_config_bool(struct ctn_config *cfg, const char *key, bool dflt, bool *ou
 	return 0;
 }
 
+bool ctn_config_is_real(const json_t *v)
+{
+	const double d = json_number_value(v);
+
+	return json_is_number(v) && d >= FLT_MIN && d <= FLT_MAX;
+}
+
 int ctn_config_real(struct ctn_config *cfg, const char *key, double dflt, double *out,
 		    struct ctn_err *err)
 {
 	const json_t *v = take(cfg, key);
 
-	if (v && (!json_is_number(v) || !(json_number_value(v) > 0)))
+	if (v && !ctn_config_is_real(v))
 		return wrong(cfg, key, "a number above 0", v, err);
 	*out = v ? json_number_value(v) : dflt;
 	return 0;

@@ -33,7 +33,8 @@ int ctn_config_u32(struct ctn_config *cfg, const char *key, uint32_t dflt, uint3
 		   struct ctn_err *err);
 int ctn_config_bool(struct ctn_config *cfg, const char *key, bool dflt, bool *out,
 		    struct ctn_err *err);
-/* Greater than 0. */
+/* A number above 0 that a float can hold: the decoder computes with floats. */
+bool ctn_config_is_real(const json_t *v);
 int ctn_config_real(struct ctn_config *cfg, const char *key, double dflt, double *out,
 		    struct ctn_err *err);
 int ctn_config_activation(struct ctn_config *cfg, const char *key, enum ctn_activation dflt,

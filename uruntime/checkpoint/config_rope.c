@@ -88,7 +88,7 @@ static int read_members(const struct ctn_config *cfg, const char *key, const jso
 			m = NULL;
 		if (!m && !(members[i].required_by & 1u << kind))
 			continue;
-		if (!json_is_number(m) || !(json_number_value(m) > 0))
+		if (!ctn_config_is_real(m))
 			return ctn_err_set(err, -EINVAL,
 					   "%s: \"%s\": \"%s\": expected a number above 0, found "
 					   "%s",

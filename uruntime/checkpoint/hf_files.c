@@ -22,13 +22,17 @@ static int no_memory(const char *dir, struct ctn_err *err)
 
 static int add_name(struct ctn_file_list *list, const char *name)
 {
-	char **names = reallocarray(list->names, list->count + 1, sizeof(*names));
+	/* Room for the next power of two. */
+	if ((list->count & (list->count - 1)) == 0) {
+		const size_t room = list->count ? 2 * list->count : 1;
+		char **names = reallocarray(list->names, room, sizeof(*names));
 
-	if (!names)
-		return -ENOMEM;
-	list->names = names;
-	names[list->count] = strdup(name);
-	if (!names[list->count])
+		if (!names)
+			return -ENOMEM;
+		list->names = names;
+	}
+	list->names[list->count] = strdup(name);
+	if (!list->names[list->count])
 		return -ENOMEM;
 	list->count++;
 	return 0;
@@ -67,7 +71,9 @@ static int check_present(const char *dir, const struct ctn_file_list *list, cons
 			goto out;
 		}
 		if (stat(path, &st) < 0 && (errno == ENOENT || errno == ENOTDIR)) {
-			describe_missing(&missing, path, list->names[i]);
+			/* The message has no room for more. */
+			if (missing.len < sizeof(err->msg))
+				describe_missing(&missing, path, list->names[i]);
 			count++;
 		}
 		free(path);

@@ -6,6 +6,7 @@
 #include <libfyaml.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistr.h>
 
 #define MAX_FILE (1 << 20)
 
@@ -225,6 +226,7 @@ static int read_text(const struct config *c, const char *text, size_t len)
 	struct fy_parse_cfg cfg = {.flags = FYPCF_COLLECT_DIAG};
 	struct fy_parser *parser = NULL;
 	struct fy_document *doc = NULL, *second = NULL;
+	const uint8_t *bad;
 	int rc = 0;
 
 	cfg.diag = fy_diag_create(NULL);
@@ -234,6 +236,13 @@ static int read_text(const struct config *c, const char *text, size_t len)
 	}
 	if (!parser || fy_parser_set_string(parser, text, len)) {
 		rc = ctn_err_set(c->err, -ENOMEM, "out of memory");
+		goto out;
+	}
+	/* Bytes that are not UTF-8 can make the parser go round and round. */
+	bad = u8_check((const uint8_t *)text, len);
+	if (bad) {
+		rc = ctn_err_set(c->err, -EINVAL, "%s: byte %zu is not UTF-8", c->path,
+				 (size_t)(bad - (const uint8_t *)text));
 		goto out;
 	}
 	/* None at all is a file without options. */

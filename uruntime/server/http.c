@@ -82,6 +82,8 @@ int ctn_api_fail(struct ctn_api_error *e, unsigned int status, const char *code,
 	va_start(ap, fmt);
 	vsnprintf(e->msg, sizeof(e->msg), fmt, ap);
 	va_end(ap);
+	/* It may quote the request, and goes into JSON. */
+	ctn_one_line(e->msg);
 	return -1;
 }
 

@@ -2,6 +2,7 @@
 #include "server/openai_request.h"
 
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -316,8 +317,7 @@ static int parse_sampling(const json_t *body, struct ctn_completion_request *r,
 	double temperature = 1, top_p = 1;
 
 	if (get_real(body, "temperature", 0, 2, "a number from 0 to 2", &temperature, e) ||
-	    get_real(body, "top_p", nextafter(0, 1), 1, "a number above 0 and up to 1", &top_p,
-		     e) ||
+	    get_real(body, "top_p", FLT_MIN, 1, "a number above 0 and up to 1", &top_p, e) ||
 	    parse_top_k(body, r, e) || parse_seed(body, r, e))
 		return -1;
 	r->sampling.temperature = (float)temperature;

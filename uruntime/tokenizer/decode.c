@@ -19,6 +19,13 @@ static void feed_token(struct ctn_tok_decode_stream *s, size_t i, const char *te
 	end_token(s, i);
 }
 
+/* Keeps text in a stage. The stage forgets a failure with what it holds; the stream does not. */
+static void hold(struct ctn_tok_decode_stream *s, struct ctn_buf *buf, const char *text, size_t len)
+{
+	ctn_buf_append(buf, text, len);
+	s->failed |= buf->failed;
+}
+
 /* ---- ByteLevel ------------------------------------------------------------------------- */
 
 /* One byte of the one text that ByteLevel makes. */
@@ -117,7 +124,7 @@ static void byte_fallback_end(struct ctn_tok_decode_stream *s, size_t i)
 	if (!stage->run_bad) {
 		state = ctn_tok_utf8_feed(&stage->utf8, (uint8_t)byte);
 		stage->run_bad = state == CTN_TOK_UTF8_BAD || state == CTN_TOK_UTF8_BAD_AGAIN;
-		ctn_buf_append(&stage->run_bytes, &c, 1);
+		hold(s, &stage->run_bytes, &c, 1);
 	}
 	if (stage->run_bad)
 		spoil_run(s, i);
@@ -142,7 +149,7 @@ static void replace_feed(struct ctn_tok_decode_stream *s, size_t i, const char *
 	size_t done = 0, keep;
 	const char *hit;
 
-	ctn_buf_append(held, text, len);
+	hold(s, held, text, len);
 	if (held->failed || !held->len)
 		return;
 	while ((hit = ctn_tok_find(held->data + done, held->len - done, step->from,
@@ -206,7 +213,7 @@ static void feed(struct ctn_tok_decode_stream *s, size_t i, const char *text, si
 	case CTN_TOK_DECODE_BYTE_LEVEL:
 	case CTN_TOK_DECODE_BYTE_FALLBACK:
 		/* What a token means shows when it is whole. */
-		ctn_buf_append(&s->stages[i].held, text, len);
+		hold(s, &s->stages[i].held, text, len);
 		return;
 	case CTN_TOK_DECODE_REPLACE:
 		replace_feed(s, i, text, len);
@@ -269,12 +276,12 @@ int ctn_tok_decode_start(struct ctn_tok_decode_stream *s, const struct ctn_tok_d
 	return 0;
 }
 
-/* Whether a stage or the output could not allocate. */
+/* Once a stage or the output could not allocate. A flush has no other way to tell its caller than
+ * the output. */
 static void note_failures(struct ctn_tok_decode_stream *s)
 {
-	for (size_t i = 0; i < s->decoder->count; i++)
-		s->failed |= s->stages[i].held.failed || s->stages[i].run_bytes.failed;
 	s->failed |= s->out->failed;
+	s->out->failed = s->failed;
 }
 
 void ctn_tok_decode_token(struct ctn_tok_decode_stream *s, const char *text, size_t len,

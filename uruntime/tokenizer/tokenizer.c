@@ -163,6 +163,21 @@ static void measure(struct ctn_tokenizer *tok)
 			CTN_MAX(tok->vocab_size, tok->added.tokens[tok->added.count - 1].id + 1);
 }
 
+/* What is put around a text goes to the model like all other ids: it must be a token. */
+static int check_special(const struct ctn_tokenizer *tok, struct ctn_err *err)
+{
+	for (size_t i = 0; i < tok->special.count; i++) {
+		const struct ctn_tok_template_part *part = &tok->special.parts[i];
+
+		if (!part->is_text && !ctn_tokenizer_token(tok, part->id))
+			return ctn_err_set(err, -EINVAL,
+					   "post_processor: expected ids of the vocabulary, found "
+					   "%u",
+					   part->id);
+	}
+	return 0;
+}
+
 int ctn_tokenizer_open(const char *dir, struct ctn_tokenizer **out, struct ctn_err *err)
 {
 	struct ctn_tokenizer *tok = calloc(1, sizeof(*tok));
@@ -178,6 +193,8 @@ int ctn_tokenizer_open(const char *dir, struct ctn_tokenizer **out, struct ctn_e
 	if (rc)
 		goto fail;
 	rc = parse(tok, root, err);
+	if (!rc)
+		rc = check_special(tok, err);
 	if (rc) {
 		ctn_err_prefix(err, "%s", path);
 		goto fail;

@@ -48,7 +48,8 @@ int ctn_tokenizer_decode(const struct ctn_tokenizer *tok, const uint32_t *ids, s
 /*
  * Streaming decode: what is appended over all calls, plus the flush, equals the decode of
  * all ids at once. Bytes of an unfinished UTF-8 character are held back until they complete
- * or are known to be invalid (then U+FFFD). One stream belongs to one thread.
+ * or are known to be invalid (then U+FFFD). A flush that runs out of memory sets `failed` of
+ * its buffer. One stream belongs to one thread.
  *
  * `continuation` is true when the ids continue earlier text (a completion after a prompt):
  * then the leading space that decode() strips from the start of a text is kept.
