@@ -35,6 +35,15 @@ static inline struct ctn_frame_key ctn_test_key(unsigned int n)
 	return key;
 }
 
+static inline int ctn_test_commit(struct ctn_pool *pool, struct ctn_frame_ref ref)
+{
+	const struct ctn_extent *extents;
+	uint32_t count;
+	int rc = ctn_pool_extents(pool, ref, &extents, &count);
+
+	return rc ? rc : ctn_pool_commit(pool, extents, count);
+}
+
 /* A CLEAN frame without a lease. */
 static inline struct ctn_frame_ref ctn_test_clean(struct ctn_pool *pool, unsigned int n,
 						  uint64_t bytes)
@@ -42,7 +51,7 @@ static inline struct ctn_frame_ref ctn_test_clean(struct ctn_pool *pool, unsigne
 	struct ctn_frame_key key = ctn_test_key(n);
 	struct ctn_frame_ref ref = {0, 0};
 
-	if (ctn_pool_alloc(pool, &key, bytes, -1, &ref) != 0 ||
+	if (ctn_pool_alloc(pool, &key, bytes, -1, &ref) != 0 || ctn_test_commit(pool, ref) != 0 ||
 	    ctn_pool_seal(pool, ref, NULL, NULL) != 0) {
 		fprintf(stderr, "no frame of %llu bytes\n", (unsigned long long)bytes);
 		exit(2);

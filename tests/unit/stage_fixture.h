@@ -163,7 +163,8 @@ static inline void take_frame(struct frame_of *f, struct ctn_pool *pool, const s
 
 	f->pool = pool;
 	if (ctn_pool_alloc(pool, &key, CTN_MAX(s->part.frame_bytes, 1u), -1, &f->ref) != 0 ||
-	    ctn_pool_extents(pool, f->ref, &f->extents, &f->count) != 0) {
+	    ctn_pool_extents(pool, f->ref, &f->extents, &f->count) != 0 ||
+	    ctn_pool_commit(pool, f->extents, f->count) != 0) {
 		fprintf(stderr, "no frame of %llu bytes\n",
 			(unsigned long long)s->part.frame_bytes);
 		exit(2);

@@ -29,6 +29,7 @@ static void test_life_of_a_frame(void)
 	CU_ASSERT_EQUAL_FATAL(count, 1);
 	CU_ASSERT_EQUAL(extents[0].bytes, 4 * CTN_MIB);
 	CU_ASSERT_EQUAL((uintptr_t)extents[0].addr % CTN_EXTENT_ALIGN, 0);
+	CU_ASSERT_EQUAL_FATAL(ctn_pool_commit(pool, extents, count), 0);
 	memset(extents[0].addr, 0x5a, 3 * CTN_MIB);
 
 	CU_ASSERT_EQUAL_FATAL(ctn_pool_seal(pool, ref, &digest, owner), 0);
@@ -110,6 +111,7 @@ static void test_double_seal_and_abort(void)
 	CU_ASSERT_EQUAL(ctn_pool_abort(pool, ref), -ESTALE);
 	ctn_test_books(pool, 8 * CTN_MIB, 0, 0, 0, 0);
 	CU_ASSERT_EQUAL_FATAL(ctn_pool_alloc(pool, &key, 1, -1, &ref), 0);
+	CU_ASSERT_EQUAL(ctn_test_commit(pool, ref), 0);
 	CU_ASSERT_EQUAL(ctn_pool_seal(pool, ref, NULL, NULL), 0);
 	CU_ASSERT_EQUAL(ctn_pool_seal(pool, ref, NULL, NULL), -EINVAL);
 	CU_ASSERT_EQUAL(ctn_pool_abort(pool, ref), -EINVAL);
@@ -183,6 +185,7 @@ static void test_a_frame_of_many_extents(void)
 	CU_ASSERT_EQUAL_FATAL(ctn_pool_alloc(pool, &key, 12 * CTN_MIB, -1, &ref), 0);
 	CU_ASSERT_EQUAL_FATAL(ctn_pool_extents(pool, ref, &extents, &count), 0);
 	CU_ASSERT_EQUAL(count, 6);
+	CU_ASSERT_EQUAL_FATAL(ctn_pool_commit(pool, extents, count), 0);
 	for (uint32_t i = 0; i < count; i++) {
 		struct ctn_segment segment;
 
@@ -278,7 +281,7 @@ static void act_abort(struct ctn_pool *pool, struct ctn_frame_ref ref)
 
 	ctn_pool_evict(pool, ref);
 	if (ctn_pool_alloc(pool, &key, 4 * CTN_MIB, -1, &ref) != 0 ||
-	    ctn_pool_abort(pool, ref) != 0)
+	    ctn_test_commit(pool, ref) != 0 || ctn_pool_abort(pool, ref) != 0)
 		_exit(2);
 }
 
@@ -303,7 +306,8 @@ static void act_reuse(struct ctn_pool *pool, struct ctn_frame_ref ref)
 	struct ctn_frame_key key = ctn_test_key(2);
 
 	ctn_pool_evict(pool, ref);
-	if (ctn_pool_alloc(pool, &key, 8 * CTN_MIB, -1, &ref) != 0)
+	if (ctn_pool_alloc(pool, &key, 8 * CTN_MIB, -1, &ref) != 0 ||
+	    ctn_test_commit(pool, ref) != 0)
 		_exit(2);
 }
 

@@ -61,6 +61,7 @@ struct worker {
 	struct ctn_frame_ref refs[PER_OWNER];
 	uint64_t charged[PER_OWNER]; /* 0: none */
 	unsigned int leases[PER_OWNER];
+	bool committed[PER_OWNER];
 	bool clean[PER_OWNER];
 	unsigned int wrong;
 	pthread_t thread;
@@ -90,6 +91,7 @@ static void step(struct worker *w)
 		if (rc == 0) {
 			w->charged[i] = (bytes + CTN_EXTENT_ALIGN - 1) / CTN_EXTENT_ALIGN *
 					CTN_EXTENT_ALIGN;
+			w->committed[i] = false;
 			w->clean[i] = false;
 			w->leases[i] = 0;
 		} else {
@@ -97,12 +99,12 @@ static void step(struct worker *w)
 		}
 		return;
 	}
-	switch (random_below(w, 5)) {
+	switch (random_below(w, 6)) {
 	case 0:
-		expect(w, ctn_pool_seal(w->pool, w->refs[i], NULL, NULL),
-		       w->clean[i] ? -EINVAL : 0);
-		w->leases[i] += !w->clean[i];
-		w->clean[i] = true;
+		rc = ctn_pool_seal(w->pool, w->refs[i], NULL, NULL);
+		expect(w, rc, w->clean[i] || !w->committed[i] ? -EINVAL : 0);
+		w->leases[i] += rc == 0;
+		w->clean[i] = w->clean[i] || rc == 0;
 		break;
 	case 1:
 		rc = ctn_pool_abort(w->pool, w->refs[i]);
@@ -116,6 +118,11 @@ static void step(struct worker *w)
 		w->leases[i] += rc == 0;
 		break;
 	case 3:
+		if (!w->clean[i])
+			expect(w, ctn_test_commit(w->pool, w->refs[i]), 0);
+		w->committed[i] = true;
+		break;
+	case 4:
 		if (w->leases[i]) {
 			ctn_pool_release(w->pool, w->refs[i]);
 			w->leases[i]--;

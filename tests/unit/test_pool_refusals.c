@@ -14,7 +14,7 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-static int alloc_with_no_memory_left(void)
+static int commit_with_no_memory_left(void)
 {
 	struct ctn_pool *pool = ctn_test_pool("plain", 24 * CTN_MIB, 8 * CTN_MIB, true);
 	struct ctn_frame_key key = ctn_test_key(2);
@@ -24,7 +24,8 @@ static int alloc_with_no_memory_left(void)
 
 	if (ctn_refuse(SYS_madvise, 2, MADV_POPULATE_WRITE, ENOMEM) != 0)
 		return 1;
-	if (ctn_pool_alloc(pool, &key, 8 * CTN_MIB, -1, &ref) != -ENOMEM)
+	if (ctn_pool_alloc(pool, &key, 8 * CTN_MIB, -1, &ref) != 0 ||
+	    ctn_test_commit(pool, ref) != -ENOMEM || ctn_pool_abort(pool, ref) != 0)
 		return 2;
 	if (ctn_pool_lookup(pool, &key, &info) != -ENOENT)
 		return 3;
@@ -34,7 +35,8 @@ static int alloc_with_no_memory_left(void)
 	/* What an evicted frame leaves has memory and serves again. */
 	if (ctn_pool_evict(pool, old) != 0)
 		return 5;
-	if (ctn_pool_alloc(pool, &key, 6 * CTN_MIB, -1, &ref) != 0)
+	if (ctn_pool_alloc(pool, &key, 6 * CTN_MIB, -1, &ref) != 0 ||
+	    ctn_test_commit(pool, ref) != 0)
 		return 6;
 	if (ctn_pool_abort(pool, ref) != 0)
 		return 7;
@@ -42,13 +44,13 @@ static int alloc_with_no_memory_left(void)
 	return 0;
 }
 
-static void test_alloc_with_no_memory_left(void)
+static void test_commit_with_no_memory_left(void)
 {
-	CU_ASSERT_EQUAL(ctn_in_child(alloc_with_no_memory_left), 0);
+	CU_ASSERT_EQUAL(ctn_in_child(commit_with_no_memory_left), 0);
 }
 
 /* Linux before 5.14 does not know the advice: pages are touched, and what is there stays. */
-static int alloc_without_the_advice(void)
+static int commit_without_the_advice(void)
 {
 	const struct ctn_extent *extents;
 	struct ctn_frame_ref ref;
@@ -69,9 +71,9 @@ static int alloc_without_the_advice(void)
 	return 0;
 }
 
-static void test_alloc_without_the_advice(void)
+static void test_commit_without_the_advice(void)
 {
-	CU_ASSERT_EQUAL(ctn_in_child(alloc_without_the_advice), 0);
+	CU_ASSERT_EQUAL(ctn_in_child(commit_without_the_advice), 0);
 }
 
 static unsigned long mapped_pages(void)
@@ -138,6 +140,6 @@ static void test_best_without_huge_pages(void)
 	CU_ASSERT_EQUAL(ctn_in_child(best_without_huge_pages), 0);
 }
 
-CTN_TESTS("pool_refusals", CTN_TEST(test_alloc_with_no_memory_left),
-	  CTN_TEST(test_alloc_without_the_advice), CTN_TEST(test_open_without_addresses),
+CTN_TESTS("pool_refusals", CTN_TEST(test_commit_with_no_memory_left),
+	  CTN_TEST(test_commit_without_the_advice), CTN_TEST(test_open_without_addresses),
 	  CTN_TEST(test_best_without_huge_pages))

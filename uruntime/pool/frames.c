@@ -3,10 +3,8 @@
  * The provider-independent pool in this process: operations on the table of table.c.
  *
  * Locking: one mutex per pool guards the table, the frames, the space and the flags of the
- * segments. It is not held while memory is committed: a frame that is being filled with
- * memory stands in the table as LOADING, and nobody but the thread that allocates it knows
- * its reference as an owner. Its extents and the `committed` marks of their units are that
- * thread's alone until it takes the mutex again.
+ * segments. It is not held while memory is committed or pinned (commit.c): a frame that is
+ * being committed stands in the table as LOADING, and its owner neither seals nor aborts it.
  *
  * Protection: a CLEAN frame's extents are read-only, and stay so after it is gone until they
  * are given to a new frame, so that a late write faults instead of spoiling another frame.
@@ -69,16 +67,31 @@ static int frames_alloc(struct ctn_pool *pool, const struct ctn_frame_key *key, 
 	rc = ctn_table_enter(f, fr);
 	*ref = fr->info.ref;
 	unlock(f);
-	if (rc) {
+	if (rc)
 		ctn_frame_free(fr);
-		return rc;
-	}
-	rc = ctn_frame_commit(f, fr);
-	if (rc == 0)
-		return 0;
+	return rc;
+}
+
+static int frames_commit(struct ctn_pool *pool, const struct ctn_extent *extents, uint32_t count)
+{
+	struct frames *f = frames_of(pool);
+	struct frame *fr;
+	int rc = 0;
+
+	if (count == 0 || extents[0].segment >= f->segment_count)
+		return -EINVAL;
 	lock(pool);
-	/* Not retire: there is nothing in it to poison, and perhaps no memory to write to. */
-	ctn_table_remove(f, fr);
+	fr = ctn_table_by_first_unit(f, ctn_first_unit(f, &extents[0]));
+	if (!fr || fr->extent_count != count)
+		rc = -ESTALE;
+	else if (fr->info.state != CTN_FRAME_LOADING)
+		rc = -EINVAL;
+	unlock(f);
+	if (rc)
+		return rc;
+	rc = ctn_frame_commit(f, fr);
+	lock(pool);
+	fr->committed = rc == 0;
 	unlock(f);
 	return rc;
 }
@@ -93,7 +106,7 @@ static int frames_seal(struct ctn_pool *pool, struct ctn_frame_ref ref,
 	if (!fr)
 		goto out;
 	rc = -EINVAL;
-	if (fr->info.state != CTN_FRAME_LOADING)
+	if (fr->info.state != CTN_FRAME_LOADING || !fr->committed)
 		goto out;
 	rc = ctn_frame_protect(f, fr, PROT_READ);
 	if (rc) {
@@ -243,41 +256,12 @@ static void frames_set_hot(struct ctn_pool *pool, uint32_t i, bool hot)
 	unlock(f);
 }
 
-/* Makes the CLEAN frames' extents in a segment read-only again. The lock is held. */
-static void protect_clean(struct frames *f, uint32_t segment)
-{
-	struct frame *fr, *next;
-
-	HASH_ITER (by_id, f->ids, fr, next) {
-		if (fr->info.state != CTN_FRAME_CLEAN)
-			continue;
-		for (uint32_t i = 0; i < fr->extent_count; i++) {
-			const struct ctn_extent *e = &fr->extents[i];
-
-			if (e->segment == segment && mprotect(e->addr, e->bytes, PROT_READ) != 0)
-				ctn_warn("pool: a frame stays writable: %s", strerror(errno));
-		}
-	}
-}
-
-/* Pinning demands writable pages and commits what has no memory yet; the lock is held all the
- * while, so that no frame is sealed or given up under it. */
 static int frames_pin_segment(struct ctn_pool *pool, uint32_t i, ctn_pool_pin_fn *pin, void *arg)
 {
-	struct frames *f = lock(pool);
-	const struct ctn_memory *m = &f->segments[i];
-	struct ctn_segment segment = {m->addr, m->bytes, m->node, f->hot[i]};
-	int rc;
+	struct frames *f = frames_of(pool);
 
-	rc = f->protect && mprotect(m->addr, m->bytes, PROT_READ | PROT_WRITE) ? -errno : 0;
-	if (rc == 0)
-		rc = f->memory->populate(m->addr, m->bytes);
-	if (rc == 0)
-		rc = pin(arg, &segment);
-	if (f->protect)
-		protect_clean(f, i);
-	unlock(f);
-	return rc;
+	CTN_ASSERT(i < f->segment_count);
+	return ctn_segment_pin(f, i, pin, arg);
 }
 
 static void frames_get_stats(struct ctn_pool *pool, bool with_proc, struct ctn_pool_stats *s)
@@ -335,6 +319,7 @@ static void frames_close(struct ctn_pool *pool)
 	ctn_space_fini(&f->space);
 	free(f->marks);
 	free(f->committed);
+	free(f->pins);
 	free(f->hot);
 	free(f->segments);
 	free(f);
@@ -343,6 +328,7 @@ static void frames_close(struct ctn_pool *pool)
 static const struct ctn_pool_ops frames_ops = {
 	.close = frames_close,
 	.alloc = frames_alloc,
+	.commit = frames_commit,
 	.seal = frames_seal,
 	.abort = frames_abort,
 	.lookup = frames_lookup,
@@ -395,10 +381,11 @@ int ctn_frames_open(const struct ctn_pool_config *cfg, const struct ctn_memory_o
 	pthread_mutex_init(&f->lock, NULL);
 	f->segments = calloc(segments, sizeof(*f->segments));
 	f->hot = calloc(segments, sizeof(*f->hot));
+	f->pins = calloc(segments, sizeof(*f->pins));
 	f->committed = calloc(units, 1);
 	f->marks = calloc(units, 1);
 	rc = ctn_space_init(&f->space, (uint32_t)units, (uint32_t)(each / UNIT));
-	if (rc || !f->segments || !f->hot || !f->committed || !f->marks)
+	if (rc || !f->segments || !f->hot || !f->pins || !f->committed || !f->marks)
 		rc = ctn_err_set(err, -ENOMEM, "pool: no memory for the table of %llu units",
 				 (unsigned long long)units);
 	if (rc == 0)

@@ -162,6 +162,11 @@ static int lossy_alloc(struct ctn_pool *pool, const struct ctn_frame_key *key, u
 	return ctn_pool_alloc(lossy_of(pool)->inner, key, bytes, node, ref);
 }
 
+static int lossy_commit(struct ctn_pool *pool, const struct ctn_extent *extents, uint32_t count)
+{
+	return ctn_pool_commit(lossy_of(pool)->inner, extents, count);
+}
+
 static int lossy_seal(struct ctn_pool *pool, struct ctn_frame_ref ref,
 		      const struct ctn_digest *digest, const uint8_t owner[CTN_OWNER_DATA])
 {
@@ -235,6 +240,7 @@ static void lossy_close(struct ctn_pool *pool)
 static const struct ctn_pool_ops lossy_ops = {
 	.close = lossy_close,
 	.alloc = lossy_alloc,
+	.commit = lossy_commit,
 	.seal = lossy_seal,
 	.abort = lossy_abort,
 	.lookup = lossy_lookup,

@@ -116,6 +116,11 @@ int ctn_pool_alloc(struct ctn_pool *pool, const struct ctn_frame_key *key, uint6
 	return pool->ops->alloc(pool, key, bytes, node, ref);
 }
 
+int ctn_pool_commit(struct ctn_pool *pool, const struct ctn_extent *extents, uint32_t count)
+{
+	return pool->ops->commit(pool, extents, count);
+}
+
 int ctn_pool_seal(struct ctn_pool *pool, struct ctn_frame_ref ref, const struct ctn_digest *digest,
 		  const uint8_t owner[CTN_OWNER_DATA])
 {

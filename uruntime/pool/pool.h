@@ -3,12 +3,13 @@
  * pool: host memory for parts. Equal segments of huge pages, cut into extents of 2 MiB
  * multiples; a frame is a list of extents with one linear byte space.
  *
- * A frame goes LOADING -> CLEAN -> gone. While LOADING its owner may write it; from seal on it
- * is read-only, also to us. A CLEAN frame without a lease may vanish at any moment (evicted
- * here, or taken by the kernel's reclaim with the kmod provider): every call takes
- * (id, generation), and one that is gone answers -ESTALE. That is an ordinary drop.
+ * A frame goes LOADING -> CLEAN -> gone. While LOADING its owner commits memory to it and may
+ * then write it; from seal on it is read-only, also to us. A CLEAN frame without a lease may vanish
+ * at any moment (evicted here, or taken by the kernel's reclaim with the kmod provider): every call
+ * takes (id, generation), and one that is gone answers -ESTALE. That is an ordinary drop.
  *
- * All functions may be called from any thread.
+ * All functions may be called from any thread. Only ctn_pool_commit and ctn_pool_pin_segment
+ * take long (a second for a GiB, or several), and no other call waits for them.
  */
 #ifndef CTN_POOL_H
 #define CTN_POOL_H
@@ -93,7 +94,7 @@ int ctn_pool_parse_spec(const char *spec, struct ctn_opts *opts, struct ctn_pool
 /* The providers that are tried when none is named, the best first; NULL behind the last. */
 const char *ctn_pool_provider_name(uint32_t i);
 
-/* Reserves addresses; memory is committed when an extent is first handed out, and kept.
+/* Reserves addresses; memory is committed by ctn_pool_commit, and kept.
  * -EINVAL for a pool of less than one extent, -ENOENT for an unknown provider, -ENOTSUP for one
  * that does not work here, -ENOMEM. */
 int ctn_pool_open(const struct ctn_pool_config *cfg, struct ctn_pool **pool, struct ctn_err *err);
@@ -102,12 +103,18 @@ void ctn_pool_close(struct ctn_pool *pool);
 
 /* A new LOADING frame of `bytes` bytes, owned by the caller until seal or abort. -ENOSPC when
  * there is no room, -EEXIST when a frame of that key is LOADING or CLEAN (*ref names it),
- * -EFBIG when it could never fit, -ENOMEM when the memory behind it cannot be committed,
- * -EINVAL for 0 bytes. `node` is a wish; -1 any. */
+ * -EFBIG when it could never fit, -ENOMEM, -EINVAL for 0 bytes. `node` is a wish; -1 any. No
+ * memory is touched: nobody may read or write its bytes before ctn_pool_commit. */
 int ctn_pool_alloc(struct ctn_pool *pool, const struct ctn_frame_key *key, uint64_t bytes, int node,
 		   struct ctn_frame_ref *ref);
+/* Finds the memory for a LOADING frame, which is writable afterwards. `extents` are those of
+ * ctn_pool_extents. For its owner, in any thread; there is neither seal nor abort meanwhile.
+ * -ENOMEM: it is LOADING still and not to be written, and abort gives it up. -EINVAL when it
+ * is CLEAN, -ESTALE. */
+int ctn_pool_commit(struct ctn_pool *pool, const struct ctn_extent *extents, uint32_t count);
 /* LOADING -> CLEAN, with one lease for the caller. The bytes are read-only from here on.
- * -EINVAL when it is CLEAN already, -ESTALE, -ENOMEM (it is LOADING still). */
+ * -EINVAL when it is CLEAN already or was not committed, -ESTALE, -ENOMEM (it is LOADING
+ * still). */
 int ctn_pool_seal(struct ctn_pool *pool, struct ctn_frame_ref ref, const struct ctn_digest *digest,
 		  const uint8_t owner[CTN_OWNER_DATA]);
 /* LOADING -> gone. No I/O may be in flight into it. -EINVAL when it is CLEAN, -ESTALE. */
@@ -145,9 +152,9 @@ void ctn_pool_set_hot(struct ctn_pool *pool, uint32_t segment, bool hot);
 
 /*
  * Calls `pin` with a segment all of whose bytes are writable and committed, as the kernel
- * demands of memory that it is to pin for DMA (io_uring, CUDA). CLEAN frames in it are
- * read-only again afterwards; other calls on the pool wait meanwhile, and `pin` must make
- * none. Returns what `pin` returned, or -ENOMEM.
+ * demands of memory that it is to pin for DMA (io_uring, CUDA). CLEAN frames in it, also those
+ * that were sealed meanwhile, are read-only afterwards. Several threads may pin one segment.
+ * Returns what `pin` returned, or -ENOMEM.
  */
 typedef int ctn_pool_pin_fn(void *arg, const struct ctn_segment *segment);
 int ctn_pool_pin_segment(struct ctn_pool *pool, uint32_t segment, ctn_pool_pin_fn *pin, void *arg);

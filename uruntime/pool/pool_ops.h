@@ -16,6 +16,7 @@ struct ctn_pool_ops {
 	void (*close)(struct ctn_pool *pool);
 	int (*alloc)(struct ctn_pool *pool, const struct ctn_frame_key *key, uint64_t bytes,
 		     int node, struct ctn_frame_ref *ref);
+	int (*commit)(struct ctn_pool *pool, const struct ctn_extent *extents, uint32_t count);
 	int (*seal)(struct ctn_pool *pool, struct ctn_frame_ref ref,
 		    const struct ctn_digest *digest, const uint8_t owner[CTN_OWNER_DATA]);
 	int (*abort)(struct ctn_pool *pool, struct ctn_frame_ref ref);

@@ -2,6 +2,9 @@
 /*
  * Committing memory. Zeroing pages is what it costs, so a large piece is shared between
  * threads; small ones are not worth the threads.
+ *
+ * The kernel holds the lock of the process's address space for the whole of one call, and
+ * everybody's mmap and mprotect wait for that: calls are short.
  */
 #include "pool/memory.h"
 
@@ -16,6 +19,7 @@
 
 #define SLICE       (32 * CTN_MIB) /* the least that a thread is started for */
 #define MAX_THREADS 16
+#define ONE_CALL    (2 * CTN_MIB)
 
 struct slice {
 	uint8_t *addr;
@@ -34,20 +38,28 @@ static void touch(uint8_t *addr, uint64_t bytes)
 		__atomic_fetch_or(addr + i, 0, __ATOMIC_RELAXED);
 }
 
+static int populate_piece(uint8_t *addr, uint64_t bytes)
+{
+	int rc;
+
+	do {
+		rc = madvise(addr, bytes, MADV_POPULATE_WRITE) ? -errno : 0;
+	} while (rc == -EINTR || rc == -EAGAIN);
+	if (rc == -EINVAL) {
+		touch(addr, bytes);
+		return 0;
+	}
+	/* -EFAULT and -EHWPOISON are memory that could not be had, too. */
+	return rc ? -ENOMEM : 0;
+}
+
 static void *populate_slice(void *arg)
 {
 	struct slice *s = arg;
 
-	do {
-		s->rc = madvise(s->addr, s->bytes, MADV_POPULATE_WRITE) ? -errno : 0;
-	} while (s->rc == -EINTR || s->rc == -EAGAIN);
-	if (s->rc == -EINVAL) {
-		touch(s->addr, s->bytes);
-		s->rc = 0;
-	}
-	/* -EFAULT and -EHWPOISON are memory that could not be had, too. */
-	if (s->rc)
-		s->rc = -ENOMEM;
+	s->rc = 0;
+	for (uint64_t at = 0; s->rc == 0 && at < s->bytes; at += ONE_CALL)
+		s->rc = populate_piece(s->addr + at, CTN_MIN(ONE_CALL, s->bytes - at));
 	return NULL;
 }
 

@@ -19,7 +19,7 @@ static void describe_extent(const struct frames *f, uint32_t unit, uint32_t unit
 	e->bytes = units * CTN_UNIT;
 }
 
-static uint32_t first_unit(const struct frames *f, const struct ctn_extent *e)
+uint32_t ctn_first_unit(const struct frames *f, const struct ctn_extent *e)
 {
 	return e->segment * f->space.segment_units + (uint32_t)(e->segment_offset / CTN_UNIT);
 }
@@ -29,7 +29,11 @@ int ctn_frame_protect(const struct frames *f, const struct frame *fr, int prot)
 	if (!f->protect)
 		return 0;
 	for (uint32_t i = 0; i < fr->extent_count; i++) {
-		if (mprotect(fr->extents[i].addr, fr->extents[i].bytes, prot) != 0)
+		const struct ctn_extent *e = &fr->extents[i];
+
+		if (!(prot & PROT_WRITE) && f->pins[e->segment])
+			continue;
+		if (mprotect(e->addr, e->bytes, prot) != 0)
 			return -errno;
 	}
 	return 0;
@@ -38,7 +42,7 @@ int ctn_frame_protect(const struct frames *f, const struct frame *fr, int prot)
 static void give_extents(struct frames *f, struct frame *fr)
 {
 	for (uint32_t i = 0; i < fr->extent_count; i++)
-		ctn_space_give(&f->space, first_unit(f, &fr->extents[i]),
+		ctn_space_give(&f->space, ctn_first_unit(f, &fr->extents[i]),
 			       (uint32_t)(fr->extents[i].bytes / CTN_UNIT));
 	fr->extent_count = 0;
 }
@@ -68,36 +72,6 @@ static int take_extents(struct frames *f, struct frame *fr)
 	return 0;
 }
 
-/* Commits the units of an extent that have no memory yet, run by run. */
-static int commit_extent(struct frames *f, const struct ctn_extent *e)
-{
-	uint8_t *marks = f->committed + first_unit(f, e);
-	uint64_t n = e->bytes / CTN_UNIT, end;
-
-	for (uint64_t u = 0; u < n; u = end) {
-		int rc;
-
-		for (end = u; end < n && marks[end] == marks[u];)
-			end++;
-		if (marks[u])
-			continue;
-		rc = f->memory->populate(e->addr + u * CTN_UNIT, (end - u) * CTN_UNIT);
-		if (rc)
-			return rc;
-		memset(marks + u, 1, end - u);
-	}
-	return 0;
-}
-
-int ctn_frame_commit(struct frames *f, struct frame *fr)
-{
-	int rc = ctn_frame_protect(f, fr, PROT_READ | PROT_WRITE);
-
-	for (uint32_t i = 0; rc == 0 && i < fr->extent_count; i++)
-		rc = commit_extent(f, &fr->extents[i]);
-	return rc;
-}
-
 /* ---- the table ------------------------------------------------------------------------- */
 
 struct frame *ctn_table_by_key(struct frames *f, const struct ctn_frame_key *key)
@@ -105,6 +79,15 @@ struct frame *ctn_table_by_key(struct frames *f, const struct ctn_frame_key *key
 	struct frame *fr;
 
 	HASH_FIND(by_key, f->keys, key, sizeof(*key), fr);
+	return fr;
+}
+
+struct frame *ctn_table_by_first_unit(struct frames *f, uint32_t unit)
+{
+	uint64_t id = unit;
+	struct frame *fr;
+
+	HASH_FIND(by_id, f->ids, &id, sizeof(id), fr);
 	return fr;
 }
 
@@ -144,7 +127,7 @@ int ctn_table_enter(struct frames *f, struct frame *fr)
 	if (rc)
 		return rc;
 	/* Unique among the frames that live; what comes after it has another generation. */
-	fr->info.ref.id = first_unit(f, &fr->extents[0]);
+	fr->info.ref.id = ctn_first_unit(f, &fr->extents[0]);
 	fr->info.ref.generation = ++f->generation;
 	rc = add_frame(f, fr);
 	if (rc)
@@ -158,7 +141,7 @@ void ctn_frame_free(struct frame *fr)
 	free(fr);
 }
 
-void ctn_table_remove(struct frames *f, struct frame *fr)
+static void remove_frame(struct frames *f, struct frame *fr)
 {
 	HASH_DELETE(by_key, f->keys, fr);
 	HASH_DELETE(by_id, f->ids, fr);
@@ -166,15 +149,16 @@ void ctn_table_remove(struct frames *f, struct frame *fr)
 	ctn_frame_free(fr);
 }
 
-/* That an extent could not be made read-only does not make the frame less gone. */
+/* Nobody has written to a frame that was not committed, and poison would commit it now.
+ * That an extent could not be made read-only does not make the frame less gone. */
 void ctn_table_retire(struct frames *f, struct frame *fr)
 {
-	if (f->poison && ctn_frame_protect(f, fr, PROT_READ | PROT_WRITE) == 0) {
+	if (f->poison && fr->committed && ctn_frame_protect(f, fr, PROT_READ | PROT_WRITE) == 0) {
 		for (uint32_t i = 0; i < fr->extent_count; i++)
 			memset(fr->extents[i].addr, POISON_BYTE, fr->extents[i].bytes);
 	}
 	ctn_frame_protect(f, fr, PROT_READ);
-	ctn_table_remove(f, fr);
+	remove_frame(f, fr);
 }
 
 #ifdef CTN_DEBUG
@@ -190,11 +174,14 @@ void ctn_table_check(struct frames *f)
 		uint64_t bytes = 0;
 
 		for (uint32_t i = 0; i < fr->extent_count; i++) {
-			uint32_t u = first_unit(f, &fr->extents[i]);
+			uint32_t u = ctn_first_unit(f, &fr->extents[i]);
 
 			bytes += fr->extents[i].bytes;
-			for (uint64_t n = fr->extents[i].bytes / CTN_UNIT; n; n--)
-				f->marks[u++]++;
+			for (uint64_t n = fr->extents[i].bytes / CTN_UNIT; n; n--) {
+				f->marks[u]++;
+				CTN_ASSERT(fr->info.state != CTN_FRAME_CLEAN || f->committed[u]);
+				u++;
+			}
 		}
 		CTN_ASSERT(bytes == fr->info.charged);
 		CTN_ASSERT(fr->info.leases == 0 || fr->info.state == CTN_FRAME_CLEAN);

@@ -68,7 +68,7 @@ int ctn_digest_part(const struct ctn_checkpoint *ckpt, const struct ctn_part *pa
 		uint64_t bytes = ckpt->tensors[t->tensor].bytes;
 
 		for (uint64_t at = 0; at < bytes; at += CHUNK) {
-			if (stop && atomic_load_explicit(stop, memory_order_relaxed))
+			if (stop && atomic_load_explicit(stop, memory_order_acquire))
 				return -ECANCELED;
 			XXH128_canonicalFromHash(
 				&canonical, hash_chunk(extents, extent_count, t->frame_offset + at,

@@ -344,7 +344,7 @@ static void finish(struct disk *d, struct ctn_stage_job *job)
 	stage->stats.read_nanoseconds += job->read_ns;
 	pthread_mutex_unlock(&stage->lock);
 	if (stage->hash)
-		ctn_hash_submit(stage, job);
+		ctn_worker_submit(&stage->hasher, job);
 	else
 		ctn_stage_end_job(job);
 }
@@ -471,7 +471,6 @@ void ctn_disk_clear_wake(struct disk *d)
 void ctn_disk_submit(struct disk *d, struct ctn_stage_job *job)
 {
 	pthread_mutex_lock(&d->lock);
-	job->disk = d;
 	DL_APPEND(d->incoming, job);
 	pthread_mutex_unlock(&d->lock);
 	ctn_disk_wake(d);

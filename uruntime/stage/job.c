@@ -90,7 +90,7 @@ void ctn_job_free(struct ctn_stage_job *job)
 
 bool ctn_job_live(const struct ctn_stage_job *job)
 {
-	return job->result.rc == 0 && !atomic_load_explicit(&job->cancelled, memory_order_relaxed);
+	return job->result.rc == 0 && !atomic_load_explicit(&job->cancelled, memory_order_acquire);
 }
 
 void ctn_job_fail(struct ctn_stage_job *job, int rc, const char *fmt, ...)

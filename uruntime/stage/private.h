@@ -4,11 +4,14 @@
  * have reads done (io_uring, or threads); a request is one read that the I/O thread has cut
  * off a job and that the reader works on.
  *
- *   submit -> disk.incoming -> disk.jobs -> requests -> reader -> ctn_disk_completed
- *          -> (all read) -> hash thread -> done
+ *   submit -> committer -> disk.incoming -> disk.jobs -> requests -> reader
+ *          -> ctn_disk_completed -> (all read) -> hasher -> done
  *
- * What belongs to the I/O thread needs no lock. ctn_stage.lock may be held while a disk's
- * lock is taken, never the other way round; neither is held when `done` is called.
+ * Jobs are committed one after the other, each by several threads of the pool if it is large,
+ * while those before it are read.
+ *
+ * What belongs to the I/O thread needs no lock. ctn_stage.lock may be held while a disk's or a
+ * worker's lock is taken, never the other way round; none is held when `done` is called.
  */
 #ifndef CTN_STAGE_PRIVATE_H
 #define CTN_STAGE_PRIVATE_H
@@ -36,7 +39,7 @@ struct ctn_stage_job {
 
 	atomic_bool cancelled;
 
-	/* The I/O thread's; then, when all is read, the hash thread's. */
+	/* The committer's, then the I/O thread's, and when all is read, the hasher's. */
 	uint32_t run;            /* what to cut off next: */
 	uint64_t run_done;       /* bytes of that run that were cut off */
 	uint32_t extent;         /* where the next byte goes */
@@ -47,7 +50,7 @@ struct ctn_stage_job {
 	uint64_t reads, read_ns; /* that ended; the time of each, summed */
 	struct ctn_stage_result result;
 
-	struct ctn_stage_job *prev, *next; /* in disk.incoming, disk.jobs, stage.hashing */
+	struct ctn_stage_job *prev, *next; /* in worker.jobs, disk.incoming, disk.jobs */
 };
 
 struct request {
@@ -112,6 +115,16 @@ struct disk {
 	void *reader_state;
 };
 
+/* A thread that does one step of each job that it is given, in order. */
+struct worker {
+	void (*step)(struct ctn_stage_job *job); /* passes the job on, or ends it */
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	struct ctn_stage_job *jobs;
+	bool stop;
+};
+
 struct ctn_stage {
 	struct ctn_pool *pool;
 	int forced; /* enum ctn_stage_method, or -1 */
@@ -123,12 +136,9 @@ struct ctn_stage {
 	uint32_t job_count;
 	struct ctn_stage_stats stats;
 
+	struct worker committer;
 	bool hash;
-	pthread_t hash_thread;
-	pthread_mutex_t hash_lock;
-	pthread_cond_t hash_cond;
-	struct ctn_stage_job *hashing;
-	bool hash_stop;
+	struct worker hasher;
 };
 
 /* ---- stage.c --------------------------------------------------------------------------- */
@@ -177,11 +187,18 @@ int ctn_job_file(struct ctn_stage_job *job, uint32_t file, bool direct, int *fd,
 int ctn_job_recheck(struct ctn_stage_job *job, struct ctn_err *err);
 void ctn_job_close_files(struct ctn_stage_job *job);
 
-/* ---- hash.c, digest.c ------------------------------------------------------------------ */
+/* ---- worker.c -------------------------------------------------------------------------- */
 
-int ctn_hash_open(struct ctn_stage *stage);
-void ctn_hash_close(struct ctn_stage *stage);
-void ctn_hash_submit(struct ctn_stage *stage, struct ctn_stage_job *job);
+int ctn_worker_open(struct worker *w, void (*step)(struct ctn_stage_job *job));
+/* No job is left. Waits for the thread. */
+void ctn_worker_close(struct worker *w);
+void ctn_worker_submit(struct worker *w, struct ctn_stage_job *job);
+
+/* ---- commit.c, hash.c, digest.c --------------------------------------------------------- */
+
+/* The steps of the two workers. */
+void ctn_commit_job(struct ctn_stage_job *job);
+void ctn_hash_job(struct ctn_stage_job *job);
 /* -ECANCELED when *stop (if not NULL) becomes true. */
 int ctn_digest_part(const struct ctn_checkpoint *ckpt, const struct ctn_part *part,
 		    const struct ctn_extent *extents, uint32_t extent_count,

@@ -54,17 +54,22 @@ int ctn_stage_open(const struct ctn_stage_config *cfg, struct ctn_stage **out, s
 	stage->hash = cfg->hash;
 	ctn_sys_init(&stage->sys, cfg->sys);
 	pthread_mutex_init(&stage->lock, NULL);
-	if (stage->hash) {
-		rc = ctn_hash_open(stage);
-		if (rc) {
-			pthread_mutex_destroy(&stage->lock);
-			free(stage);
-			return ctn_err_set(err, rc, "stage: cannot start the hash thread: %s",
-					   strerror(-rc));
-		}
-	}
+	rc = ctn_worker_open(&stage->committer, ctn_commit_job);
+	if (rc)
+		goto free_stage;
+	if (stage->hash)
+		rc = ctn_worker_open(&stage->hasher, ctn_hash_job);
+	if (rc)
+		goto close_committer;
 	*out = stage;
 	return 0;
+
+close_committer:
+	ctn_worker_close(&stage->committer);
+free_stage:
+	pthread_mutex_destroy(&stage->lock);
+	free(stage);
+	return ctn_err_set(err, rc, "stage: cannot start a thread: %s", strerror(-rc));
 }
 
 void ctn_stage_close(struct ctn_stage *stage)
@@ -76,10 +81,11 @@ void ctn_stage_close(struct ctn_stage *stage)
 	pthread_mutex_lock(&stage->lock);
 	CTN_ASSERT(stage->job_count == 0);
 	pthread_mutex_unlock(&stage->lock);
+	ctn_worker_close(&stage->committer);
 	LL_FOREACH_SAFE(stage->disks, d, next)
 	ctn_disk_close(d);
 	if (stage->hash)
-		ctn_hash_close(stage);
+		ctn_worker_close(&stage->hasher);
 	pthread_mutex_destroy(&stage->lock);
 	free(stage);
 }
@@ -111,7 +117,6 @@ int ctn_stage_submit(struct ctn_stage *stage, const struct ctn_checkpoint *ckpt,
 {
 	struct ctn_stage_job *job;
 	uint64_t device = 0;
-	struct disk *d;
 	int rc = ctn_job_new(stage, ckpt, part, extents, extent_count, &job, err);
 
 	if (rc)
@@ -122,12 +127,12 @@ int ctn_stage_submit(struct ctn_stage *stage, const struct ctn_checkpoint *ckpt,
 		device = ckpt->files[part->runs[0].file].device;
 
 	pthread_mutex_lock(&stage->lock);
-	rc = find_disk(stage, device, &d, err);
+	rc = find_disk(stage, device, &job->disk, err);
 	if (rc == 0) {
 		stage->job_count++;
 		/* Before it can end. */
 		*out = job;
-		ctn_disk_submit(d, job);
+		ctn_worker_submit(&stage->committer, job);
 	}
 	pthread_mutex_unlock(&stage->lock);
 	if (rc)
@@ -137,9 +142,12 @@ int ctn_stage_submit(struct ctn_stage *stage, const struct ctn_checkpoint *ckpt,
 
 void ctn_stage_cancel(struct ctn_stage *stage, struct ctn_stage_job *job)
 {
+	struct disk *d = job->disk;
+
 	(void)stage;
-	atomic_store_explicit(&job->cancelled, true, memory_order_relaxed);
-	ctn_disk_wake(job->disk);
+	/* It may end, and be gone, as soon as a thread of the stage sees this. */
+	atomic_store_explicit(&job->cancelled, true, memory_order_release);
+	ctn_disk_wake(d);
 }
 
 void ctn_stage_end_job(struct ctn_stage_job *job)

@@ -2,7 +2,8 @@
 /*
  * stage: the bytes of a part, disk -> host frame. One I/O thread per storage device; aligned
  * O_DIRECT reads by io_uring into registered buffers where that is allowed, fall-backs chosen
- * by errno where it is not. The digest of the part is made on the way.
+ * by errno where it is not. The frame's memory is committed, and the digest of the part made,
+ * on the way.
  */
 #ifndef CTN_STAGE_H
 #define CTN_STAGE_H
@@ -44,7 +45,7 @@ struct ctn_stage_sys {
 };
 
 struct ctn_stage_config {
-	struct ctn_pool *pool;           /* whose segments are registered; outlives the stage */
+	struct ctn_pool *pool;           /* of the frames; outlives the stage */
 	int method;                      /* enum ctn_stage_method to force one, -1: choose */
 	uint32_t queue_depth;            /* 0: 16 */
 	bool hash;                       /* make digests (default of the daemon: true) */
@@ -84,9 +85,11 @@ void ctn_stage_close(struct ctn_stage *stage);
  * (no thread to be had): `done` does not come then.
  *
  * Starts to read `part` of `ckpt` into the frame that `extents` describe (a LOADING frame of
- * the caller's; both arrays and the checkpoint stay valid until `done`). Never blocks on I/O.
- * Files whose identity is not the checkpoint's any more, or that end early, fail the job with
- * their name. Any thread. The job handle is valid until `done` was called.
+ * the caller's in the stage's pool; both arrays and the checkpoint stay valid until `done`).
+ * Never blocks on I/O, nor on memory: the frame is committed first, by a thread of the stage,
+ * and a frame that cannot be fails the job with -ENOMEM. Files whose identity is not the
+ * checkpoint's any more, or that end early, fail the job with their name. Any thread. The job
+ * handle is valid until `done` was called.
  */
 int ctn_stage_submit(struct ctn_stage *stage, const struct ctn_checkpoint *ckpt,
 		     const struct ctn_part *part, const struct ctn_extent *extents,
