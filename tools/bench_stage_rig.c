@@ -129,12 +129,12 @@ static int stage_file(struct ctn_stage_rig *rig, struct ctn_stage_result *result
 /* The page cache as the run is to find it. */
 static int set_cache(struct ctn_stage_rig *rig, struct ctn_err *err)
 {
-	uint64_t bytes = rig->file->file.bytes;
+	uint64_t bytes = rig->file->tensor.bytes;
 	char *buf;
 	int rc = 0;
 
 	if (!rig->cfg->cached) {
-		rc = -posix_fadvise(rig->file->fd, 0, 0, POSIX_FADV_DONTNEED);
+		rc = -posix_fadvise(rig->file->fd, 0, (off_t)bytes, POSIX_FADV_DONTNEED);
 	} else if ((buf = malloc(CTN_MIB))) {
 		for (uint64_t at = 0; at < bytes && rc == 0; at += CTN_MIB)
 			rc = ctn_pread_all(rig->file->fd, buf, CTN_MIN(bytes - at, CTN_MIB), at);

@@ -50,8 +50,9 @@ static inline void write_file(const char *path, uint64_t bytes, uint64_t seed)
 		if (putc_unlocked((int)(x >> 56), f) == EOF)
 			break;
 	}
-	/* O_DIRECT would have to write it first. */
-	if (!f || fflush(f) != 0 || fsync(fileno(f)) != 0 || fclose(f) != 0) {
+	/* O_DIRECT would have to write it first, and stage would read it from the page cache. */
+	if (!f || fflush(f) != 0 || fsync(fileno(f)) != 0 ||
+	    posix_fadvise(fileno(f), 0, 0, POSIX_FADV_DONTNEED) != 0 || fclose(f) != 0) {
 		perror(path);
 		exit(2);
 	}
@@ -211,6 +212,8 @@ static inline uint8_t *read_naively(const struct ctn_file *file, const struct ct
 		perror(file->path);
 		exit(2);
 	}
+	/* Stage is to find it as it was. */
+	posix_fadvise(fileno(f), 0, 0, POSIX_FADV_DONTNEED);
 	fclose(f);
 	return data;
 }

@@ -187,6 +187,7 @@ static int prepare(struct disk *d, struct request *r, enum ctn_stage_method *use
 static void start(struct disk *d, struct request *r)
 {
 	struct ctn_stage_job *job = r->job;
+	const struct job_file *file;
 	enum ctn_stage_method used;
 	struct ctn_err err = {0};
 	int rc;
@@ -196,7 +197,7 @@ static void start(struct disk *d, struct request *r)
 		abandon(d, r);
 		return;
 	}
-	rc = ctn_job_file(job, r->file, d->direct, &r->fd, &err);
+	rc = ctn_job_file(job, r->file, d->direct, &file, &err);
 	if (rc == -EINVAL && d->direct) {
 		ctn_err_prefix(&err, "O_DIRECT refused");
 		give_way(d, CTN_STAGE_BUFFERED, &err);
@@ -208,10 +209,14 @@ static void start(struct disk *d, struct request *r)
 		drop_request(d, r);
 		return;
 	}
+	r->fd = file->fd;
+	r->direct = file->direct;
 	if (prepare(d, r, &used) != 0) {
 		abandon(d, r);
 		return;
 	}
+	if (!r->direct)
+		used = CTN_STAGE_BUFFERED;
 	job->result.method = CTN_MAX(job->result.method, used);
 	r->started = ctn_now_ns();
 	if (!job->begun)
@@ -252,7 +257,7 @@ static bool ended_early(struct request *r, uint64_t offset)
 /* Fewer bytes than there should be: go on behind them, at an offset that O_DIRECT takes. */
 static void fell_short(struct disk *d, struct request *r, size_t got)
 {
-	size_t kept = d->direct ? ctn_align_down(got, CTN_IO_ALIGN) : got;
+	size_t kept = r->direct ? ctn_align_down(got, CTN_IO_ALIGN) : got;
 
 	if (ended_early(r, r->offset + got)) {
 		drop_request(d, r);
@@ -282,7 +287,7 @@ static void read_failed(struct disk *d, struct request *r, int rc)
 	}
 	ctn_err_set(&err, rc, "%s: read of %zu bytes at %llu: %s", file->path, r->len,
 		    (unsigned long long)r->offset, strerror(-rc));
-	if ((rc == -EINVAL || rc == -EOPNOTSUPP) && d->direct) {
+	if ((rc == -EINVAL || rc == -EOPNOTSUPP) && r->direct) {
 		give_way(d, CTN_STAGE_BUFFERED, &err);
 		DL_APPEND(d->again, r);
 		return;

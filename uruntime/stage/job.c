@@ -61,11 +61,11 @@ int ctn_job_new(struct ctn_stage *stage, const struct ctn_checkpoint *ckpt,
 	job = calloc(1, sizeof(*job));
 	if (!job)
 		goto no_memory;
-	job->fds = malloc(CTN_MAX(ckpt->file_count, 1u) * sizeof(*job->fds));
-	if (!job->fds)
+	job->files = malloc(CTN_MAX(ckpt->file_count, 1u) * sizeof(*job->files));
+	if (!job->files)
 		goto no_memory;
 	for (uint32_t i = 0; i < ckpt->file_count; i++)
-		job->fds[i] = -1;
+		job->files[i].fd = -1;
 	job->stage = stage;
 	job->ckpt = ckpt;
 	job->part = part;
@@ -84,7 +84,7 @@ void ctn_job_free(struct ctn_stage_job *job)
 {
 	if (!job)
 		return;
-	free(job->fds);
+	free(job->files);
 	free(job);
 }
 
@@ -161,12 +161,25 @@ static int identify(const struct ctn_file *file, int fd, struct ctn_err *err)
 			   (long long)mtime_ns);
 }
 
+/* Whether a file that was opened for direct reads is better read from the page cache. */
+static bool prefers_cache(struct ctn_stage_job *job, uint32_t file, int fd)
+{
+	char why[256];
+
+	if (job->stage->forced >= 0 || !ctn_job_cached(job, file, fd))
+		return false;
+	snprintf(why, sizeof(why), "%.200s is in the page cache", job->ckpt->files[file].path);
+	ctn_stage_note(job->stage, why);
+	return true;
+}
+
 /* Opened without blocking (something else may stand in its place by now), read with it:
  * otherwise io_uring would answer -EAGAIN. */
-static int open_file(struct ctn_stage_job *job, const struct ctn_file *file, bool direct,
+static int open_file(struct ctn_stage_job *job, uint32_t index, bool direct, struct job_file *out,
 		     struct ctn_err *err)
 {
 	const struct ctn_stage_sys *sys = &job->stage->sys;
+	const struct ctn_file *file = &job->ckpt->files[index];
 	int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | (direct ? O_DIRECT : 0);
 	int fd, rc;
 
@@ -178,38 +191,35 @@ static int open_file(struct ctn_stage_job *job, const struct ctn_file *file, boo
 	rc = identify(file, fd, err);
 	if (rc)
 		goto close_fd;
+	direct = direct && !prefers_cache(job, index, fd);
 	flags = fcntl(fd, F_GETFL);
-	if (flags < 0 || fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) != 0) {
+	if (flags < 0 || fcntl(fd, F_SETFL, flags & ~(O_NONBLOCK | (direct ? 0 : O_DIRECT))) != 0) {
 		rc = ctn_err_set(err, -errno, "%s: %s", file->path, strerror(errno));
 		goto close_fd;
 	}
 	if (!direct)
 		posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-	return fd;
+	*out = (struct job_file){fd, direct};
+	return 0;
 
 close_fd:
 	close(fd);
 	return rc;
 }
 
-int ctn_job_file(struct ctn_stage_job *job, uint32_t file, bool direct, int *fd,
+int ctn_job_file(struct ctn_stage_job *job, uint32_t file, bool direct, const struct job_file **out,
 		 struct ctn_err *err)
 {
-	if (job->fds[file] < 0) {
-		int rc = open_file(job, &job->ckpt->files[file], direct, err);
-
-		if (rc < 0)
-			return rc;
-		job->fds[file] = rc;
-	}
-	*fd = job->fds[file];
-	return 0;
+	*out = &job->files[file];
+	return job->files[file].fd < 0 ? open_file(job, file, direct, &job->files[file], err) : 0;
 }
 
 int ctn_job_recheck(struct ctn_stage_job *job, struct ctn_err *err)
 {
 	for (uint32_t i = 0; i < job->ckpt->file_count; i++) {
-		int rc = job->fds[i] < 0 ? 0 : identify(&job->ckpt->files[i], job->fds[i], err);
+		int rc = job->files[i].fd < 0
+				 ? 0
+				 : identify(&job->ckpt->files[i], job->files[i].fd, err);
 
 		if (rc)
 			return rc;
@@ -220,8 +230,8 @@ int ctn_job_recheck(struct ctn_stage_job *job, struct ctn_err *err)
 void ctn_job_close_files(struct ctn_stage_job *job)
 {
 	for (uint32_t i = 0; i < job->ckpt->file_count; i++) {
-		if (job->fds[i] >= 0)
-			close(job->fds[i]);
-		job->fds[i] = -1;
+		if (job->files[i].fd >= 0)
+			close(job->files[i].fd);
+		job->files[i].fd = -1;
 	}
 }

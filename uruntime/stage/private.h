@@ -26,6 +26,11 @@
 
 struct disk;
 
+struct job_file {
+	int fd; /* -1: not open */
+	bool direct;
+};
+
 struct ctn_stage_job {
 	/* Constant from submit on. */
 	struct ctn_stage *stage;
@@ -44,7 +49,7 @@ struct ctn_stage_job {
 	uint64_t run_done;       /* bytes of that run that were cut off */
 	uint32_t extent;         /* where the next byte goes */
 	uint64_t extent_begin;   /* linear offset of that extent */
-	int *fds;                /* by file of the checkpoint; -1 not open */
+	struct job_file *files;  /* by file of the checkpoint */
 	uint32_t in_flight;      /* requests of this job */
 	uint64_t begun, ended;   /* first start, last completion */
 	uint64_t reads, read_ns; /* that ended; the time of each, summed */
@@ -57,6 +62,7 @@ struct request {
 	struct ctn_stage_job *job; /* NULL: spare */
 	uint32_t file;
 	int fd;
+	bool direct; /* how that is open */
 	uint64_t offset;
 	uint8_t *addr;
 	size_t len;
@@ -110,7 +116,7 @@ struct disk {
 	uint32_t in_reader;
 	enum ctn_stage_method method; /* in force, or the one to change to: */
 	bool changing;                /* when nothing is in the reader any more */
-	bool direct;                  /* how the jobs' files are open */
+	bool direct;                  /* how files that are not cached are opened */
 	const struct reader_ops *reader;
 	void *reader_state;
 };
@@ -153,6 +159,13 @@ void ctn_stage_note(struct ctn_stage *stage, const char *why);
 /* `sys` with the real calls where it is NULL or has none. */
 void ctn_sys_init(struct ctn_stage_sys *out, const struct ctn_stage_sys *sys);
 
+/* ---- cached.c -------------------------------------------------------------------------- */
+
+/* The real call behind sys.cached. */
+int ctn_ask_cached(void *ctx, int fd, uint64_t offset, uint64_t bytes, uint64_t *cached);
+/* Whether what the job wants of an open file is in the page cache. */
+bool ctn_job_cached(const struct ctn_stage_job *job, uint32_t file, int fd);
+
 /* ---- disk.c ---------------------------------------------------------------------------- */
 
 int ctn_disk_open(struct ctn_stage *stage, uint64_t id, struct disk **disk, struct ctn_err *err);
@@ -180,8 +193,8 @@ void ctn_job_fail(struct ctn_stage_job *job, int rc, const char *fmt, ...) CTN_P
 bool ctn_job_cut(const struct ctn_stage_job *job);
 /* Cuts the next read off a job that has one. */
 void ctn_job_next(struct ctn_stage_job *job, struct request *r);
-/* The descriptor of a file, opened and identified when it is first needed. */
-int ctn_job_file(struct ctn_stage_job *job, uint32_t file, bool direct, int *fd,
+/* A file, opened and identified when it is first needed. */
+int ctn_job_file(struct ctn_stage_job *job, uint32_t file, bool direct, const struct job_file **out,
 		 struct ctn_err *err);
 /* The files that were read are still those of the checkpoint. */
 int ctn_job_recheck(struct ctn_stage_job *job, struct ctn_err *err);

@@ -15,7 +15,8 @@
 struct ctn_stage;
 struct ctn_stage_job;
 
-/* In order of preference. A method that is refused by errno gives way to the next. */
+/* In order of preference. A method that is refused by errno gives way to the next. A file that
+ * lies in the page cache is read from there, unless a method is forced: told as buffered. */
 enum ctn_stage_method {
 	CTN_STAGE_URING_FIXED, /* O_DIRECT, registered buffers */
 	CTN_STAGE_URING,       /* O_DIRECT, unregistered */
@@ -36,6 +37,8 @@ int ctn_stage_method_parse(const char *name, enum ctn_stage_method *method);
 struct ctn_stage_sys {
 	int (*open)(void *ctx, const char *path, int flags);
 	ssize_t (*pread)(void *ctx, int fd, void *buf, size_t len, uint64_t offset);
+	/* How many of these bytes of a file are in the page cache (cachestat, mincore). */
+	int (*cached)(void *ctx, int fd, uint64_t offset, uint64_t bytes, uint64_t *cached);
 	/* Before the ring is made; a negative errno stands for a kernel that refuses. */
 	int (*uring_setup)(void *ctx, unsigned int entries, unsigned int flags);
 	int (*uring_register)(void *ctx, unsigned int buffers);

@@ -53,6 +53,8 @@ void ctn_sys_init(struct ctn_stage_sys *out, const struct ctn_stage_sys *sys)
 		out->open = real_open;
 	if (!out->pread)
 		out->pread = real_pread;
+	if (!out->cached)
+		out->cached = ctn_ask_cached;
 	if (!out->uring_setup)
 		out->uring_setup = real_uring_setup;
 	if (!out->uring_register)
