@@ -10,6 +10,7 @@
 /* On the caller's stack; the engine thread answers once. */
 struct command {
 	struct ctn_mail mail;
+	struct command *next; /* among those that wait for a load to end */
 	struct ctn_engine *engine;
 	sem_t answered;
 	int rc;
@@ -67,6 +68,10 @@ static void load_ended(struct ctn_request *req, void *arg)
 	}
 }
 
+/*
+ * -EAGAIN while a load that nobody waits for is on its way: it ends by itself, and a client whose
+ * answer came before the last shard was accounted for must not be told that the model is busy.
+ */
 static int evict(struct engine_model *m, struct ctn_err *err)
 {
 	struct ctn_engine *e = m->engine;
@@ -77,7 +82,7 @@ static int evict(struct engine_model *m, struct ctn_err *err)
 	if (m->live || m->job)
 		return ctn_err_set(err, -EBUSY, "model \"%s\" has %u requests", m->name, m->live);
 	if (state.state == CTN_SCHED_LOADING)
-		return ctn_err_set(err, -EBUSY, "model \"%s\" is loading", m->name);
+		return -EAGAIN;
 	if (state.pinned)
 		return ctn_err_set(err, -EBUSY, "model \"%s\" is pinned", m->name);
 	engine_tell(e, &ev);
@@ -101,6 +106,10 @@ static void control_taken(struct ctn_mail *mail)
 		return;
 	case CTN_CONTROL_EVICT:
 		rc = evict(m, &c->err);
+		if (rc == -EAGAIN) {
+			LL_APPEND(m->engine->waiting, c);
+			return;
+		}
 		break;
 	case CTN_CONTROL_PIN:
 		ev.type = CTN_EV_PIN;
@@ -114,6 +123,22 @@ static void control_taken(struct ctn_mail *mail)
 		break;
 	}
 	answer(c, rc);
+}
+
+/* After every round of the engine: who waited for a load to end may go on. */
+void control_retry(struct ctn_engine *e)
+{
+	struct command *c, *tmp;
+
+	LL_FOREACH_SAFE(e->waiting, c, tmp)
+	{
+		int rc = evict(c->model, &c->err);
+
+		if (rc == -EAGAIN)
+			continue;
+		LL_DELETE(e->waiting, c);
+		answer(c, rc);
+	}
 }
 
 int ctn_engine_control(struct ctn_engine *e, enum ctn_control what, uint32_t model,

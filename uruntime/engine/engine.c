@@ -271,7 +271,8 @@ static bool idle(const struct ctn_engine *e)
 		if (e->by_sched[i]->job)
 			return false;
 	}
-	return !e->requests && ctn_pager_active(e->pager) == 0 && e->event_count == 0;
+	return !e->requests && !e->waiting && ctn_pager_active(e->pager) == 0 &&
+	       e->event_count == 0;
 }
 
 static void *engine_main(void *arg)
@@ -297,6 +298,7 @@ static void *engine_main(void *arg)
 				ctn_pager_dispatch(e->pager);
 		}
 		engine_feed(e);
+		control_retry(e);
 	}
 	return NULL;
 }

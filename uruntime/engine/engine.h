@@ -149,7 +149,8 @@ enum ctn_control { CTN_CONTROL_LOAD, CTN_CONTROL_EVICT, CTN_CONTROL_PIN, CTN_CON
 
 /*
  * Blocks until it is done. LOAD: resident on its devices. EVICT: dropped from the devices and
- * from the host pool; -EBUSY while requests run. PIN: never chosen as a victim until UNPIN.
+ * from the host pool, after a load under way has ended; -EBUSY while requests run or it is pinned.
+ * PIN: never chosen as a victim until UNPIN.
  * -ENOENT, -ENODEV, -ENOSPC (would not fit), -ESHUTDOWN. Any thread but the engine's.
  */
 int ctn_engine_control(struct ctn_engine *engine, enum ctn_control what, uint32_t model,

@@ -193,6 +193,7 @@ struct ctn_engine {
 	uint32_t action_max;
 	uint64_t *host_evictable, *pager_evictable;
 
+	struct command *waiting; /* evictions, for loads to end; of control.c */
 	struct ctn_mailbox mail;
 	int epoll_fd, timer_fd;
 	bool timer_stale; /* deadlines changed since the timer was armed */
@@ -243,6 +244,9 @@ void worker_give(struct rank_worker *w, struct step_job *job);
 void engine_tell(struct ctn_engine *e, const struct ctn_sched_event *ev);
 void engine_feed(struct ctn_engine *e);
 void engine_pager_event(void *arg, const struct ctn_pager_event *ev);
+
+/* control.c */
+void control_retry(struct ctn_engine *e);
 
 /* histogram.c */
 void histogram_add(struct ctn_histogram *h, double seconds);
