@@ -401,17 +401,28 @@ static void test_large_frames_are_filled_by_threads(void)
 	ctn_pool_close(pool);
 }
 
+static void test_providers_in_order(void)
+{
+	CU_ASSERT_STRING_EQUAL(ctn_pool_provider_name(0), "hugetlb");
+	CU_ASSERT_STRING_EQUAL(ctn_pool_provider_name(1), "thp");
+	CU_ASSERT_STRING_EQUAL(ctn_pool_provider_name(2), "plain");
+	CU_ASSERT_PTR_NULL(ctn_pool_provider_name(3));
+}
+
 static void test_the_best_provider_is_taken(void)
 {
 	struct ctn_pool *pool = ctn_test_pool(NULL, 32 * CTN_MIB, 0, false);
 	struct ctn_pool_stats s;
 
 	ctn_pool_get_stats(pool, false, &s);
-	if (strcmp(s.provider, "thp") == 0) {
-		CU_ASSERT_STRING_EQUAL(s.why, "");
-	} else {
-		CU_ASSERT_STRING_EQUAL(s.provider, "plain");
-		CU_ASSERT_PTR_NOT_NULL(strstr(s.why, "thp: "));
+	CU_ASSERT_EQUAL(s.why[0] == '\0', strcmp(s.provider, ctn_pool_provider_name(0)) == 0);
+	/* Each that is better is there with its reason. */
+	for (uint32_t i = 0; ctn_pool_provider_name(i); i++) {
+		const char *better = ctn_pool_provider_name(i);
+
+		if (strcmp(better, s.provider) == 0)
+			break;
+		CU_ASSERT_PTR_NOT_NULL(strstr(s.why, better));
 	}
 	ctn_pool_close(pool);
 	pool = ctn_test_pool("plain", 32 * CTN_MIB, 0, false);
@@ -468,5 +479,5 @@ CTN_TESTS("pool", CTN_TEST(test_life_of_a_frame), CTN_TEST(test_evictions_are_co
 	  CTN_TEST(test_a_frame_of_many_extents), CTN_TEST(test_free_runs_join),
 	  CTN_TEST(test_clean_is_read_only), CTN_TEST(test_poison), CTN_TEST(test_hot_and_warm),
 	  CTN_TEST(test_memory_is_committed_late),
-	  CTN_TEST(test_large_frames_are_filled_by_threads),
+	  CTN_TEST(test_large_frames_are_filled_by_threads), CTN_TEST(test_providers_in_order),
 	  CTN_TEST(test_the_best_provider_is_taken), CTN_TEST(test_huge_share_is_the_kernels))

@@ -125,11 +125,18 @@ static int best_without_huge_pages(void)
 		return 1;
 	if (ctn_pool_open(&cfg, &pool, &err) != -ENOTSUP || !strstr(err.msg, "provider thp"))
 		return 2;
+	if (ctn_refuse(SYS_memfd_create, -1, 0, EINVAL) != 0)
+		return 5;
+	cfg.provider = "hugetlb";
+	if (ctn_pool_open(&cfg, &pool, &err) != -ENOTSUP || !strstr(err.msg, "provider hugetlb"))
+		return 6;
 	cfg.provider = NULL;
 	if (ctn_pool_open(&cfg, &pool, &err) != 0)
 		return 3;
 	ctn_pool_get_stats(pool, false, &s);
-	if (strcmp(s.provider, "plain") != 0 || strncmp(s.why, "thp: ", 5) != 0)
+	if (strcmp(s.provider, "plain") != 0 ||
+	    !strstr(s.why, "hugetlb: this kernel gives no huge pages") ||
+	    !strstr(s.why, "thp: transparent huge pages are disabled"))
 		return 4;
 	ctn_pool_close(pool);
 	return 0;

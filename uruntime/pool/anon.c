@@ -6,13 +6,11 @@
 #include "pool/frames.h"
 
 #include <errno.h>
-#include <linux/mempolicy.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #ifndef MADV_COLLAPSE
@@ -21,59 +19,27 @@
 
 #define THP_DIR "/sys/kernel/mm/transparent_hugepage/"
 
-/* Prefers the node; a kernel without NUMA has nothing to prefer. Returns the node or -1. */
-static int bind_node(void *addr, uint64_t bytes, int node)
-{
-	unsigned long mask[16] = {0};
-	unsigned int bits = 8 * sizeof(mask[0]);
-
-	if (node < 0 || (unsigned int)node >= bits * CTN_ARRAY_LEN(mask))
-		return -1;
-	mask[(unsigned int)node / bits] = 1ul << ((unsigned int)node % bits);
-	if (syscall(SYS_mbind, addr, bytes, MPOL_PREFERRED, mask,
-		    (unsigned long)bits * CTN_ARRAY_LEN(mask), 0ul) != 0)
-		return -1;
-	return node;
-}
-
-/*
- * The reservation is one alignment longer than the segment: what is left over on either side
- * stays without access, which keeps neighbours apart and catches overruns. The segment is not
- * inherited over fork (a child's copy would have to duplicate pinned pages) and left out of
- * core dumps.
- */
+/* Not inherited over fork (a child's copy would have to duplicate pinned pages), and left out of
+ * core dumps. */
 static int map_anon(uint64_t bytes, int node, int huge_advice, struct ctn_memory *m,
 		    struct ctn_err *err)
 {
-	int rc;
+	int rc = ctn_memory_reserve(bytes, m, err);
 
-	m->bytes = bytes;
-	m->base_bytes = bytes + CTN_EXTENT_ALIGN;
-	m->base = mmap(NULL, m->base_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-		       -1, 0);
-	if (m->base == MAP_FAILED) {
-		rc = -errno;
-		return ctn_err_set(err, rc, "pool: cannot reserve a segment of %llu bytes: %s",
-				   (unsigned long long)bytes, strerror(-rc));
-	}
-	m->addr = (uint8_t *)ctn_align_up((uintptr_t)m->base, CTN_EXTENT_ALIGN);
+	if (rc)
+		return rc;
 	if (mprotect(m->addr, bytes, PROT_READ | PROT_WRITE) != 0) {
 		rc = -errno;
-		munmap(m->base, m->base_bytes);
+		ctn_memory_unreserve(m);
 		return ctn_err_set(err, rc, "pool: cannot map a segment of %llu bytes: %s",
 				   (unsigned long long)bytes, strerror(-rc));
 	}
-	m->node = bind_node(m->addr, bytes, node);
+	m->node = ctn_memory_bind(m->addr, bytes, node);
 	/* Advice: a kernel that does not know it serves as well, only slower or fatter. */
 	madvise(m->addr, bytes, huge_advice);
 	madvise(m->addr, bytes, MADV_DONTFORK);
 	madvise(m->addr, bytes, MADV_DONTDUMP);
 	return 0;
-}
-
-static void unmap_anon(struct ctn_memory *m)
-{
-	munmap(m->base, m->base_bytes);
 }
 
 static int map_thp(uint64_t bytes, int node, struct ctn_memory *m, struct ctn_err *err)
@@ -142,8 +108,8 @@ static int plain_available(char *why, size_t len)
 	return 0;
 }
 
-static const struct ctn_memory_ops thp = {map_thp, unmap_anon, populate_thp};
-static const struct ctn_memory_ops plain = {map_plain, unmap_anon, ctn_populate};
+static const struct ctn_memory_ops thp = {map_thp, ctn_memory_unreserve, populate_thp};
+static const struct ctn_memory_ops plain = {map_plain, ctn_memory_unreserve, ctn_populate};
 
 static int thp_open(const struct ctn_pool_config *cfg, struct ctn_pool **pool, struct ctn_err *err)
 {

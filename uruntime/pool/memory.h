@@ -28,6 +28,13 @@ struct ctn_memory_ops {
 	int (*populate)(uint8_t *addr, uint64_t bytes);
 };
 
+/* Addresses without access, aligned, apart from all others: a map of the above begins with it. */
+int ctn_memory_reserve(uint64_t bytes, struct ctn_memory *memory, struct ctn_err *err);
+/* And with all that was mapped there; an unmap of the above. */
+void ctn_memory_unreserve(struct ctn_memory *memory);
+/* Prefers the node for memory that is not there yet. Returns the node, or -1. */
+int ctn_memory_bind(void *addr, uint64_t bytes, int node);
+
 /* Faults in [addr, addr + bytes), several threads sharing a large piece. -ENOMEM. */
 int ctn_populate(uint8_t *addr, uint64_t bytes);
 

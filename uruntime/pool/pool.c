@@ -8,6 +8,7 @@
 
 /* In order of preference. */
 static const struct ctn_pool_provider *const providers[] = {
+	&ctn_pool_provider_hugetlb,
 	&ctn_pool_provider_thp,
 	&ctn_pool_provider_plain,
 	&ctn_pool_provider_lossy,

@@ -56,7 +56,7 @@ struct ctn_segment {
 };
 
 struct ctn_pool_config {
-	const char *provider;   /* "thp", "plain", "lossy", ...; NULL: the best there is */
+	const char *provider;   /* "hugetlb", "thp", "plain", "lossy"; NULL: the best there is */
 	const char *name;       /* kmod: the pool's name; else NULL */
 	uint64_t bytes;         /* whole pool, rounded down to CTN_EXTENT_ALIGN */
 	uint64_t hot_bytes;     /* whole segments that fit in it are hot; UINT64_MAX: all */
@@ -74,8 +74,8 @@ struct ctn_pool_stats {
 	uint64_t clean_bytes;
 	uint64_t leased_bytes; /* included in clean_bytes */
 	uint64_t frames;
-	uint64_t resident_bytes; /* the kernel's own figures for these mappings: Rss and */
-	uint64_t huge_bytes;     /* AnonHugePages/ShmemPmdMapped of /proc/self/smaps */
+	uint64_t resident_bytes; /* the kernel's own figures for these mappings: Rss and hugetlb, */
+	uint64_t huge_bytes;     /* AnonHugePages, ShmemPmdMapped and hugetlb of /proc/self/smaps */
 	uint64_t evictions;
 	uint64_t refused_evictions;
 };

@@ -54,6 +54,7 @@ struct ctn_pool {
 	char why[256];
 };
 
+extern const struct ctn_pool_provider ctn_pool_provider_hugetlb;
 extern const struct ctn_pool_provider ctn_pool_provider_thp;
 extern const struct ctn_pool_provider ctn_pool_provider_plain;
 extern const struct ctn_pool_provider ctn_pool_provider_lossy;

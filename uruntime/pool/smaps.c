@@ -29,6 +29,12 @@ static uint64_t field_bytes(const char *line, const char *field)
 	return strtoull(line + n, NULL, 10) * CTN_KIB;
 }
 
+/* Pages of hugetlb are not part of Rss. */
+static uint64_t hugetlb_bytes(const char *line)
+{
+	return field_bytes(line, "Shared_Hugetlb:") + field_bytes(line, "Private_Hugetlb:");
+}
+
 int ctn_memory_usage(const struct ctn_memory *memory, uint32_t count, uint64_t *resident,
 		     uint64_t *huge)
 {
@@ -50,9 +56,9 @@ int ctn_memory_usage(const struct ctn_memory *memory, uint32_t count, uint64_t *
 		}
 		if (!counted)
 			continue;
-		*resident += field_bytes(line, "Rss:");
+		*resident += field_bytes(line, "Rss:") + hugetlb_bytes(line);
 		*huge += field_bytes(line, "AnonHugePages:");
-		*huge += field_bytes(line, "ShmemPmdMapped:");
+		*huge += field_bytes(line, "ShmemPmdMapped:") + hugetlb_bytes(line);
 	}
 	free(line);
 	fclose(f);
