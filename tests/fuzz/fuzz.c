@@ -75,7 +75,10 @@ static const char *path_of(const char *name)
 void fuzz_put(const char *name, const void *data, size_t size)
 {
 	const char *path = path_of(name);
-	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	int fd;
+
+	unlink(path); /* it may be a link */
+	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 
 	if (fd < 0 || write(fd, data, size) != (ssize_t)size || close(fd))
 		die(path);

@@ -121,6 +121,23 @@ static void test_bad_values_are_refused_by_name(void)
 	}
 }
 
+/* As many groups as there can be devices, and one more, which must be one of theirs. */
+static void test_a_group_too_many_is_refused(void)
+{
+	struct ctn_device *devices[CTN_MAX_DEVICES];
+	struct ctn_buf spec = {0};
+	struct ctn_err err = {0};
+	uint32_t count = 0;
+
+	ctn_buf_printf(&spec, "host:%u,mem=1M,uplink=", CTN_MAX_DEVICES);
+	for (unsigned int i = 0; i <= CTN_MAX_DEVICES; i++)
+		ctn_buf_printf(&spec, "%s%u-%u:1M", i ? "," : "", i % CTN_MAX_DEVICES,
+			       i % CTN_MAX_DEVICES);
+	CU_ASSERT_EQUAL(ctn_devices_open(spec.data, devices, &count, &err), -EINVAL);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, "devices 0-0: one of them has an uplink already"));
+	ctn_buf_free(&spec);
+}
+
 /* ---- memory by default ------------------------------------------------------------------ */
 
 static void test_default_memory_is_half_for_all_devices_together(void)
@@ -142,5 +159,5 @@ static void test_default_memory_is_half_for_all_devices_together(void)
 
 CTN_TESTS("device_spec", CTN_TEST(test_every_key_shows_in_the_properties),
 	  CTN_TEST(test_memory_is_never_more_than_asked_for),
-	  CTN_TEST(test_bad_values_are_refused_by_name),
+	  CTN_TEST(test_bad_values_are_refused_by_name), CTN_TEST(test_a_group_too_many_is_refused),
 	  CTN_TEST(test_default_memory_is_half_for_all_devices_together))

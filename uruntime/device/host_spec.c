@@ -55,10 +55,12 @@ static int parse_uplinks(const char *value, struct ctn_host_spec *spec, struct c
 	if (!copy)
 		return ctn_err_set(err, -ENOMEM, "out of memory");
 	for (char *s = strtok_r(copy, ",", &save); s && !rc; s = strtok_r(NULL, ",", &save)) {
+		struct ctn_host_uplink_spec uplink;
+
+		rc = parse_uplink(s, spec, &uplink, err);
 		/* Groups do not overlap, so there is room for as many as there are devices. */
-		rc = parse_uplink(s, spec, &spec->uplinks[spec->uplink_count], err);
 		if (!rc)
-			spec->uplink_count++;
+			spec->uplinks[spec->uplink_count++] = uplink;
 	}
 	if (!rc && spec->uplink_count == 0)
 		rc = ctn_err_set(err, -EINVAL, "expected A-B:RATE, found \"\"");
