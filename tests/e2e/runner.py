@@ -63,7 +63,7 @@ def hang_is_a_failure():
 
 @test
 def process_left_behind_is_a_failure():
-    verdict(1, "1 passed, 1 failed, 0 skipped", "echo plan 1\necho ok a/b\nsleep 60 &\n", said="left behind: sleep")
+    verdict(1, "1 passed, 1 failed, 0 skipped", "echo plan 1\necho ok a/b\nsleep 60 &\nsleep 0.3\n", said="left behind: sleep")
 
 
 @test

@@ -333,14 +333,19 @@ static inline bool kernel_has_fixed(void)
 	return has_uring() && ctn_test_kernel_at_least(5, 19);
 }
 
-/* And this user may lock what the tests register: root may, others up to their limit. */
-static inline bool has_fixed(void)
+/* Root may lock what it likes, others up to their limit. */
+static inline bool may_lock(uint64_t bytes)
 {
 	struct rlimit lim;
 
-	return kernel_has_fixed() && (geteuid() == 0 || (getrlimit(RLIMIT_MEMLOCK, &lim) == 0 &&
-							 (lim.rlim_cur == RLIM_INFINITY ||
-							  lim.rlim_cur >= 64 * CTN_MIB)));
+	return geteuid() == 0 || (getrlimit(RLIMIT_MEMLOCK, &lim) == 0 &&
+				  (lim.rlim_cur == RLIM_INFINITY || lim.rlim_cur >= bytes));
+}
+
+/* With what the tests register at the most. */
+static inline bool has_fixed(void)
+{
+	return kernel_has_fixed() && may_lock(64 * CTN_MIB);
 }
 
 static inline bool takes_direct(const char *path)

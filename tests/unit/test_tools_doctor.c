@@ -82,10 +82,13 @@ static void test_this_machine(void)
 		CU_ASSERT_EQUAL(f->mend[0] != '\0', f->state != CTN_DOCTOR_OK);
 	}
 	snprintf(path, sizeof(path), "%s/one/model.safetensors", models());
-	CU_ASSERT_STRING_EQUAL(find(&d, "stage")->got, ctn_stage_method_name(best_method(path)));
+	/* It registers less than the tests of stage do: an ordinary limit may do for it. */
+	if (has_fixed() || !may_lock(64 * 1024))
+		CU_ASSERT_STRING_EQUAL(find(&d, "stage")->got,
+				       ctn_stage_method_name(best_method(path)));
 	CU_ASSERT_EQUAL(find(&d, "o_direct")->state == CTN_DOCTOR_OK, takes_direct(path));
 	CU_ASSERT_EQUAL(find(&d, "io_uring")->state == CTN_DOCTOR_OK,
-			has_fixed() && ctn_test_kernel_at_least(6, 1));
+			kernel_has_fixed() && ctn_test_kernel_at_least(6, 1));
 }
 
 /* ---- refused by the kernel itself -------------------------------------------------------- */
@@ -137,8 +140,8 @@ static int no_flags(void)
 static void test_no_io_uring(void)
 {
 	models();
-	if (!has_fixed())
-		CTN_SKIP("no io_uring with sparse buffers");
+	if (!kernel_has_fixed())
+		CTN_SKIP("no io_uring with registered buffers");
 	CU_ASSERT_EQUAL(ctn_in_child(filtered_uring), 0);
 	CU_ASSERT_EQUAL(ctn_in_child(forbidden_uring), 0);
 	CU_ASSERT_EQUAL(ctn_in_child(no_flags), 0);
