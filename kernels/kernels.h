@@ -132,5 +132,8 @@ struct ctn_kernels {
 
 /* kernels/cpu: the reference. */
 extern const struct ctn_kernels ctn_kernels_cpu;
+/* Before the first kernel runs: takes the memory that they will ever need beside scratch. -ENOMEM.
+ * Any number of times. */
+int ctn_kernels_cpu_start(struct ctn_err *err);
 
 #endif

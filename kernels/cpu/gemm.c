@@ -17,8 +17,10 @@
 #include "kernels/cpu/cpu.h"
 
 #include <cblas.h>
+#include <errno.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Rows of activations from which OpenBLAS is faster. */
@@ -29,6 +31,11 @@
 #define MANY_ROWS_TILE (uint32_t)(CTN_GEMM_SCRATCH / sizeof(float))
 
 static pthread_mutex_t blas_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Of OpenBLAS: its work buffer, taken by the first product and kept; with room for its header. */
+#define BLAS_BUFFER ((size_t)136 << 20)
+/* Too large for the way without a buffer that it has for small matrices. */
+#define FIRST_PRODUCT 128
 
 static void start_with_bias(float *y, uint32_t n, uint32_t out, const struct ctn_vector *bias,
 			    bool accumulate)
@@ -132,4 +139,32 @@ void ctn_cpu_gemm(struct ctn_stream *stream, float *y, const float *x, uint32_t 
 				x + (w->transposed ? row : col), in, n, &tile);
 		}
 	}
+}
+
+/*
+ * OpenBLAS asks again and again, for ever, when there is no memory for its buffer. So we see first
+ * whether there is, and have it take the buffer now. We hold the lock around every product: one
+ * buffer is all that it will need.
+ */
+int ctn_kernels_cpu_start(struct ctn_err *err)
+{
+	const int n = FIRST_PRODUCT;
+	size_t bytes = (size_t)n * n * sizeof(float);
+	void *probe = malloc(BLAS_BUFFER);
+	float *m = calloc(3, bytes);
+	int rc = 0;
+
+	free(probe);
+	if (!probe || !m) {
+		rc = ctn_err_set(err, -ENOMEM, "the CPU kernels need %zu MiB of address space",
+				 BLAS_BUFFER >> 20);
+		goto out;
+	}
+	pthread_mutex_lock(&blas_lock);
+	cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, n, n, n, 1, m, n, m + n * n, n, 1,
+		    m + 2 * n * n, n);
+	pthread_mutex_unlock(&blas_lock);
+out:
+	free(m);
+	return rc;
 }

@@ -127,6 +127,11 @@ def a_slow_link_and_a_pool_for_two():
 
 
 @test
+def short_queues():
+    storm("--max-queue", "3", device="host,mem=4M,link=20M", pool="plain,size=8M")
+
+
+@test
 def four_ranks_a_model():
     models = sum((["--model", f"{name}={MODELS}/{name},tp=2,pp=2"] for name in NAMES), [])
     storm(*models, models_dir=None, device="host:4,mem=3M,link=20M", pool="plain,size=8M")

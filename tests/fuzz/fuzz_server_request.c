@@ -24,10 +24,9 @@ static int check_refusal(const struct ctn_api_error *e)
 {
 	json_t *json;
 
-	FUZZ_CHECK(e->status == MHD_HTTP_BAD_REQUEST ||
-		   e->status == MHD_HTTP_INTERNAL_SERVER_ERROR);
+	FUZZ_CHECK(e->status == MHD_HTTP_BAD_REQUEST || e->status == MHD_HTTP_SERVICE_UNAVAILABLE);
 	FUZZ_CHECK(memchr(e->msg, '\0', sizeof(e->msg)) && e->msg[0]);
-	if (e->status == MHD_HTTP_INTERNAL_SERVER_ERROR)
+	if (e->status == MHD_HTTP_SERVICE_UNAVAILABLE)
 		return -ENOMEM;
 	json = ctn_api_error_json(e);
 	FUZZ_CHECK(json);

@@ -455,7 +455,9 @@ static void test_refusals_have_their_status(void)
 		{-ESHUTDOWN, 503, "stopping"},
 		{-ENODEV, 503, "model_not_servable"},
 		{-EINVAL, 400, "invalid_value"},
-		{-ENOMEM, 500, ""},
+		{-ENOMEM, 503, "no_room"},
+		{-EMFILE, 503, "no_room"},
+		{-EIO, 500, ""},
 	};
 	struct reply r;
 

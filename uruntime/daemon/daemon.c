@@ -114,6 +114,7 @@ static int start_engine(struct ctn_daemon *d, const struct ctn_options *o, struc
 	if (o->max_queue)
 		rc = ctn_parse_u64("max-queue", o->max_queue, 1, MAX_QUEUE, &max_queue, err);
 	cfg.max_queue = (uint32_t)max_queue;
+	ctn_process_share_descriptors(d->device_count, &d->connections, &cfg.max_requests);
 	if (!rc)
 		rc = ctn_engine_new(&cfg, &d->engine, err);
 	if (!rc)
@@ -129,7 +130,8 @@ static int start_server(struct ctn_daemon *d, const struct ctn_options *o, struc
 {
 	char path[CTN_SOCKET_PATH_MAX];
 	struct ctn_server_config cfg = {.engine = d->engine,
-					.listen = o->listen ? o->listen : DEFAULT_LISTEN};
+					.listen = o->listen ? o->listen : DEFAULT_LISTEN,
+					.max_connections = d->connections};
 	int rc = 0;
 
 	cfg.socket_path = o->socket ? o->socket : ctn_default_socket_path(path);

@@ -14,6 +14,7 @@ struct ctn_daemon {
 	struct ctn_stage *stage;
 	struct ctn_engine *engine;
 	struct ctn_server *server;
+	uint32_t connections; /* most of each listener */
 	char socket_path[256];
 	uint32_t folders;  /* models that were named or found */
 	uint32_t servable; /* of them */
@@ -26,5 +27,13 @@ void ctn_daemon_stop(struct ctn_daemon *d);
 
 /* Registers --model and --models-dir; models.c. -ENOENT when there is none at all. */
 int ctn_daemon_add_models(struct ctn_daemon *d, const struct ctn_options *o, struct ctn_err *err);
+
+/* First of all, while there is one thread: descriptors 0 to 2 lead somewhere, signals that mean
+ * a failed write are ignored, and as many files may be open as the hard limit allows; process.c. */
+int ctn_process_prepare(struct ctn_err *err);
+/* Of the descriptors that there may be: so many for the connections of each listener, so many
+ * for requests, the rest for the daemon. Without a share each, accept() would fail and be
+ * tried again, round and round, while requests hold what it needs. */
+void ctn_process_share_descriptors(uint32_t devices, uint32_t *connections, uint32_t *requests);
 
 #endif

@@ -75,7 +75,6 @@ static int serve(struct ctn_options *o, struct ctn_err *err)
 	/* Before there is a second thread, which would not inherit it. */
 	ends(&set);
 	sigprocmask(SIG_BLOCK, &set, NULL);
-	signal(SIGPIPE, SIG_IGN);
 	rc = ctn_daemon_start(o, &running, err);
 	if (rc)
 		return rc;
@@ -90,7 +89,13 @@ int main(int argc, char **argv)
 {
 	struct ctn_options o;
 	struct ctn_err err = {0};
-	int rc = ctn_options_parse(argc, argv, &o, &err);
+	int rc = ctn_process_prepare(&err);
+
+	if (rc) {
+		ctn_error("%s", err.msg);
+		return 1;
+	}
+	rc = ctn_options_parse(argc, argv, &o, &err);
 
 	if (!rc && o.help)
 		ctn_options_help();

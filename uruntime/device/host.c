@@ -151,6 +151,9 @@ static int open_device(const struct ctn_host_spec *spec, uint32_t index,
 		return ctn_err_set(err, -ENOMEM, "device %u: out of memory", index);
 	d->base.ops = &host_ops;
 	d->base.kernels = &ctn_kernels_cpu;
+	rc = ctn_kernels_cpu_start(err);
+	if (rc)
+		goto free_device;
 	fill_props(&d->base.props, spec, index);
 	rc = ctn_host_memory_init(&d->memory, d->base.props.id, spec->mem_bytes);
 	if (rc) {

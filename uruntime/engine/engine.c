@@ -111,6 +111,7 @@ int ctn_engine_new(const struct ctn_engine_config *cfg, struct ctn_engine **engi
 	e->closed = true; /* until there is a thread that reads the mail */
 	e->cfg = *cfg;
 	e->cfg.max_queue = cfg->max_queue ? cfg->max_queue : 256;
+	e->cfg.max_requests = cfg->max_requests ? cfg->max_requests : ENGINE_MAX_REQUESTS;
 	e->cfg.max_sequences = cfg->max_sequences ? cfg->max_sequences : 16;
 	e->cfg.step_tokens = cfg->step_tokens ? cfg->step_tokens : 128;
 	e->started_ns = ctn_now_ns();

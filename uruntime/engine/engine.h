@@ -25,6 +25,7 @@ struct ctn_engine_config {
 	uint32_t max_queue;      /* unfinished requests a model may have; 0: 256 */
 	uint32_t max_sequences;  /* of one model in one step; 0: 16 */
 	uint32_t step_tokens;    /* tokens of one step, so the prompt chunk; 0: 128 */
+	uint32_t max_requests;   /* that exist at once, each with a descriptor; 0: 65536 */
 	bool poison;             /* overwrite dropped bytes, digest device frames (test builds) */
 };
 
@@ -121,8 +122,8 @@ struct ctn_request_result {
  * Any thread. On success the caller holds *req until ctn_request_release.
  *   -ENOENT     no such model              -ENODEV    the model is not served (err: why)
  *   -EINVAL     empty prompt, an id outside the vocabulary, a prompt that is too long
- *   -EAGAIN     the model's queue is full; *retry_after_s (may be NULL) says when to try again
- *   -ESHUTDOWN  the engine stops           -ENOMEM
+ *   -EAGAIN     the model's queue, or the server, is full; *retry_after_s (may be NULL) says when
+ * to try again -ESHUTDOWN  the engine stops           -ENOMEM
  */
 int ctn_engine_submit(struct ctn_engine *engine, const struct ctn_request_params *params,
 		      struct ctn_request **req, uint32_t *retry_after_s, struct ctn_err *err);

@@ -20,6 +20,7 @@ static void request_destroy(struct ctn_request *req)
 {
 	if (req->fd >= 0)
 		close(req->fd);
+	atomic_fetch_sub(&req->engine->open_requests, 1);
 	free(req->tokens);
 	free(req->top_ids);
 	free(req->top_logprobs);
@@ -33,6 +34,37 @@ void request_unref(struct ctn_request *req)
 {
 	if (atomic_fetch_sub_explicit(&req->refs, 1, memory_order_acq_rel) == 1)
 		request_destroy(req);
+}
+
+/* Without its memory, but with its descriptor, of which there are only so many. */
+static int request_alloc(struct engine_model *m, struct ctn_request **out)
+{
+	struct ctn_engine *e = m->engine;
+	struct ctn_request *req = calloc(1, sizeof(*req));
+	int rc;
+
+	if (!req)
+		return -ENOMEM;
+	if (atomic_fetch_add(&e->open_requests, 1) >= e->cfg.max_requests) {
+		rc = -EAGAIN;
+		goto fail;
+	}
+	req->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (req->fd < 0) {
+		rc = -errno;
+		goto fail;
+	}
+	atomic_init(&req->refs, 1);
+	req->engine = e;
+	req->model = m;
+	req->slot = NO_SLOT;
+	req->submitted_ns = ctn_now_ns();
+	*out = req;
+	return 0;
+fail:
+	atomic_fetch_sub(&e->open_requests, 1);
+	free(req);
+	return rc;
 }
 
 static int check_prompt(const struct engine_model *m, const struct ctn_request_params *params,
@@ -82,45 +114,36 @@ static int alloc_ring(struct ctn_request *req, uint32_t max_tokens, bool scores)
 	return 0;
 }
 
-/* One reference, the caller's. */
-struct ctn_request *request_new(struct engine_model *m, const struct ctn_request_params *params,
-				struct ctn_err *err)
+/* One reference, the caller's. -EAGAIN: there are too many. */
+static int request_new(struct engine_model *m, const struct ctn_request_params *params,
+		       struct ctn_request **out, struct ctn_err *err)
 {
-	struct ctn_request *req = calloc(1, sizeof(*req));
-	uint32_t generate;
-	int rc = -ENOMEM;
+	uint32_t generate =
+		CTN_MIN(params->max_tokens, m->ckpt->arch.max_positions - params->prompt_len);
+	struct ctn_request *req;
+	int rc = request_alloc(m, &req);
 
-	if (!req)
-		goto fail;
-	generate = CTN_MIN(params->max_tokens, m->ckpt->arch.max_positions - params->prompt_len);
-	atomic_init(&req->refs, 1);
-	req->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (req->fd < 0) {
-		rc = -errno;
-		goto fail;
-	}
-	req->engine = m->engine;
-	req->model = m;
+	if (rc == -EAGAIN)
+		return ctn_err_set(err, rc, "the server has %u requests already",
+				   m->engine->cfg.max_requests);
+	if (rc)
+		return ctn_err_set(err, rc, "no request: %s", strerror(-rc));
 	req->sampling = params->sampling;
 	req->ignore_eos = params->ignore_eos;
 	req->timeout_s = params->timeout_s;
-	req->slot = NO_SLOT;
 	req->prompt_len = req->length = params->prompt_len;
 	req->max_length = params->prompt_len + generate;
 	/* The last generated token is not fed back: its k and v are never stored. */
 	req->kv_blocks =
 		(CTN_MAX(req->max_length - (generate > 0), 1u) + CTN_KV_BLOCK - 1) / CTN_KV_BLOCK;
 	rc = alloc_ring(req, generate, params->prompt_logprobs);
-	if (rc)
-		goto fail;
-	memcpy(req->ids, params->prompt, params->prompt_len * sizeof(*req->ids));
-	req->submitted_ns = ctn_now_ns();
-	return req;
-fail:
-	if (req)
+	if (rc) {
 		request_destroy(req);
-	ctn_err_set(err, rc, "no request: %s", strerror(-rc));
-	return NULL;
+		return ctn_err_set(err, rc, "no request: %s", strerror(-rc));
+	}
+	memcpy(req->ids, params->prompt, params->prompt_len * sizeof(*req->ids));
+	*out = req;
+	return 0;
 }
 
 /* ---- the client's side ------------------------------------------------------------------ */
@@ -137,16 +160,26 @@ static void submit_taken(struct ctn_mail *mail)
 /* Seconds until a full queue has likely lost one request. */
 static uint32_t retry_after(const struct engine_model *m)
 {
-	double s = m->request_seconds > 0 ? m->request_seconds : 1;
+	double s = atomic_load_explicit(&m->request_seconds, memory_order_relaxed);
+
+	if (s <= 0)
+		s = 1;
 
 	return s < 1 ? 1 : s > 60 ? 60 : (uint32_t)(s + 0.5);
+}
+
+static void count_refused(struct engine_model *m, uint32_t *retry_after_s)
+{
+	atomic_fetch_add(&m->refused, 1);
+	if (retry_after_s)
+		*retry_after_s = retry_after(m);
 }
 
 int ctn_engine_submit(struct ctn_engine *e, const struct ctn_request_params *params,
 		      struct ctn_request **out, uint32_t *retry_after_s, struct ctn_err *err)
 {
 	struct engine_model *m;
-	struct ctn_request *req;
+	struct ctn_request *req = NULL;
 	int rc;
 
 	if (params->model >= e->model_count)
@@ -160,16 +193,16 @@ int ctn_engine_submit(struct ctn_engine *e, const struct ctn_request_params *par
 		return rc;
 	if (atomic_fetch_add(&m->unfinished, 1) >= e->cfg.max_queue) {
 		atomic_fetch_sub(&m->unfinished, 1);
-		atomic_fetch_add(&m->refused, 1);
-		if (retry_after_s)
-			*retry_after_s = retry_after(m);
+		count_refused(m, retry_after_s);
 		return ctn_err_set(err, -EAGAIN, "the queue of model \"%s\" is full (%u requests)",
 				   m->name, e->cfg.max_queue);
 	}
-	req = request_new(m, params, err);
-	if (!req) {
+	rc = request_new(m, params, &req, err);
+	if (rc) {
 		atomic_fetch_sub(&m->unfinished, 1);
-		return err ? err->code : -ENOMEM;
+		if (rc == -EAGAIN)
+			count_refused(m, retry_after_s);
+		return rc;
 	}
 	req->submit_mail.take = submit_taken;
 	pthread_mutex_lock(&e->gate);
@@ -353,6 +386,15 @@ static enum ctn_outcome outcome_of(enum ctn_finish finish)
 	}
 }
 
+/* Written by the engine alone, read by clients that are refused. */
+static void mean_request(struct engine_model *m, double seconds)
+{
+	double mean = atomic_load_explicit(&m->request_seconds, memory_order_relaxed);
+
+	mean = mean == 0 ? seconds : 0.9 * mean + 0.1 * seconds;
+	atomic_store_explicit(&m->request_seconds, mean, memory_order_relaxed);
+}
+
 void request_end(struct ctn_request *req, enum ctn_finish finish, const struct ctn_err *err)
 {
 	struct engine_model *m = req->model;
@@ -377,10 +419,7 @@ void request_end(struct ctn_request *req, enum ctn_finish finish, const struct c
 	if (!req->load_only) {
 		m->outcomes[outcome_of(finish)]++;
 		if (outcome_of(finish) == CTN_OUTCOME_OK)
-			m->request_seconds = m->request_seconds == 0
-						     ? (double)r->total_ns / 1e9
-						     : 0.9 * m->request_seconds +
-							       0.1 * (double)r->total_ns / 1e9;
+			mean_request(m, (double)r->total_ns / 1e9);
 		atomic_fetch_sub(&m->unfinished, 1);
 	}
 	atomic_store_explicit(&req->ended, true, memory_order_release);
@@ -414,23 +453,14 @@ void requests_expire(struct ctn_engine *e, uint64_t now_ns)
 int request_want_loaded(struct engine_model *m, void (*on_end)(struct ctn_request *req, void *arg),
 			void *arg)
 {
-	struct ctn_request *req = calloc(1, sizeof(*req));
+	struct ctn_request *req;
+	int rc = request_alloc(m, &req);
 
-	if (!req)
-		return -ENOMEM;
-	atomic_init(&req->refs, 1);
-	req->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	req->engine = m->engine;
-	req->model = m;
+	if (rc)
+		return rc;
 	req->load_only = true;
-	req->slot = NO_SLOT;
-	req->submitted_ns = ctn_now_ns();
 	req->on_end = on_end;
 	req->on_end_arg = arg;
-	if (req->fd < 0) {
-		request_destroy(req);
-		return -EMFILE;
-	}
 	request_accept(req);
 	request_unref(req);
 	return 0;

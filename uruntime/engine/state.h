@@ -160,9 +160,9 @@ struct engine_model {
 	bool loading;
 	bool step_owed; /* sched started a step of a failing load: its end is told with that */
 	uint32_t live;  /* requests that hold a slot */
-	_Atomic uint32_t unfinished; /* any thread: requests accepted and not ended */
-	_Atomic uint64_t refused;    /* any thread */
-	double request_seconds;      /* running mean of a request's service time */
+	_Atomic uint32_t unfinished;    /* any thread: requests accepted and not ended */
+	_Atomic uint64_t refused;       /* any thread */
+	_Atomic double request_seconds; /* any thread: running mean of a request's service time */
 	uint64_t switches;
 	uint64_t outcomes[CTN_OUTCOMES];
 	struct ctn_histogram ttft, switch_time;
@@ -206,11 +206,10 @@ struct ctn_engine {
 	bool stopping;
 	uint64_t started_ns;
 	uint64_t ledger_errors;
+	_Atomic uint32_t open_requests; /* any thread: each has a descriptor */
 };
 
 /* request.c */
-struct ctn_request *request_new(struct engine_model *m, const struct ctn_request_params *params,
-				struct ctn_err *err);
 void request_ref(struct ctn_request *req);
 void request_unref(struct ctn_request *req);
 void request_publish(struct ctn_request *req, const struct ctn_sample *sample);

@@ -17,12 +17,6 @@
 
 /* ---- making it ------------------------------------------------------------------------- */
 
-static int out_of_memory(struct ctn_api_error *e)
-{
-	return ctn_api_fail(e, MHD_HTTP_INTERNAL_SERVER_ERROR, "out_of_memory", NULL,
-			    "out of memory");
-}
-
 static int fail_stopping(struct ctn_api_error *e)
 {
 	return ctn_api_fail(e, MHD_HTTP_SERVICE_UNAVAILABLE, "stopping", NULL,
@@ -54,7 +48,7 @@ static int use_bos(struct ctn_completion *c, struct ctn_prompt *p, struct ctn_ap
 	free(p->ids);
 	p->ids = malloc(sizeof(*p->ids));
 	if (!p->ids)
-		return out_of_memory(e);
+		return ctn_api_fail_no_room(e, "out of memory");
 	p->ids[0] = (uint32_t)c->info.arch->bos;
 	p->count = 1;
 	return 0;
@@ -73,7 +67,7 @@ static int encode(struct ctn_completion *c, struct ctn_prompt *p, struct ctn_api
 				    c->text->why.msg);
 	rc = ctn_tokenizer_encode(c->text->tok, p->text, p->len, true, &p->ids, &p->count, &err);
 	if (rc == -ENOMEM)
-		return out_of_memory(e);
+		return ctn_api_fail_no_room(e, "out of memory");
 	if (rc)
 		return ctn_api_fail(e, MHD_HTTP_BAD_REQUEST, "invalid_value", "prompt",
 				    "prompt: %s", err.msg);
@@ -103,6 +97,10 @@ static int submit_failed(int rc, uint32_t retry_after_s, const struct ctn_err *e
 				    err->msg);
 	case -ESHUTDOWN:
 		return fail_stopping(e);
+	case -EMFILE:
+	case -ENFILE:
+	case -ENOMEM:
+		return ctn_api_fail_no_room(e, err->msg);
 	case -EINVAL:
 		return ctn_api_fail(e, MHD_HTTP_BAD_REQUEST, "invalid_value", "prompt",
 				    "prompt: %s", err->msg);
@@ -143,7 +141,7 @@ static int submit(struct ctn_completion *c, uint32_t index, struct ctn_api_error
 	c->count++;
 	c->unfinished++;
 	if (ctn_choice_init(&c->choices[index], &c->r, p, c->text->tok, index, req))
-		return out_of_memory(e);
+		return ctn_api_fail_no_room(e, "out of memory");
 	return 0;
 }
 
@@ -153,7 +151,7 @@ static int submit_all(struct ctn_completion *c, struct ctn_api_error *e)
 
 	c->choices = calloc(total, sizeof(*c->choices));
 	if (!c->choices)
-		return out_of_memory(e);
+		return ctn_api_fail_no_room(e, "out of memory");
 	for (uint32_t i = 0; i < total; i++) {
 		if (submit(c, i, e))
 			return -1;
@@ -243,10 +241,13 @@ static void engine_failed(const struct ctn_err *err, struct ctn_api_error *e)
 		ctn_api_fail(e, MHD_HTTP_BAD_REQUEST, "context_too_large", "max_tokens", "%s",
 			     err->msg);
 		break;
+	case -EAGAIN:
+	case -EMFILE:
+	case -ENFILE:
+	case -ENOMEM:
 	case -ENOSPC:
 	case -ENODEV:
-		ctn_api_fail(e, MHD_HTTP_SERVICE_UNAVAILABLE, "no_room", NULL, "%s", err->msg);
-		e->retry_after_s = 1;
+		ctn_api_fail_no_room(e, err->msg);
 		break;
 	default:
 		ctn_api_fail(e, MHD_HTTP_INTERNAL_SERVER_ERROR, "engine_error", NULL, "%s",

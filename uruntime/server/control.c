@@ -15,6 +15,7 @@ static unsigned int status_of(int rc)
 		return MHD_HTTP_CONFLICT;
 	case -ENOSPC:
 		return MHD_HTTP_INSUFFICIENT_STORAGE;
+	case -EAGAIN:
 	case -ENODEV:
 	case -ESHUTDOWN:
 		return MHD_HTTP_SERVICE_UNAVAILABLE;

@@ -87,6 +87,12 @@ int ctn_api_fail(struct ctn_api_error *e, unsigned int status, const char *code,
 	return -1;
 }
 
+int ctn_api_fail_no_room(struct ctn_api_error *e, const char *why)
+{
+	e->retry_after_s = 1;
+	return ctn_api_fail(e, MHD_HTTP_SERVICE_UNAVAILABLE, "no_room", NULL, "%s", why);
+}
+
 static const char *error_type(unsigned int status)
 {
 	switch (status) {

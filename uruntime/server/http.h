@@ -49,6 +49,9 @@ struct ctn_api_error {
 	char msg[640];
 };
 
+/* 503: the moment has no memory, descriptor or thread for the request; returns -1. */
+int ctn_api_fail_no_room(struct ctn_api_error *e, const char *why);
+
 /* Fills *e and returns -1, so that `return ctn_api_fail(...)` reads well. */
 int ctn_api_fail(struct ctn_api_error *e, unsigned int status, const char *code, const char *param,
 		 const char *fmt, ...) CTN_PRINTF(5, 6);

@@ -153,7 +153,7 @@ static int parse_ids(const json_t *array, struct ctn_prompt *p, struct ctn_api_e
 
 	p->ids = calloc(json_array_size(array), sizeof(*p->ids));
 	if (!p->ids)
-		return ctn_api_fail(e, MHD_HTTP_INTERNAL_SERVER_ERROR, NULL, NULL, "out of memory");
+		return ctn_api_fail_no_room(e, "out of memory");
 	json_array_foreach(array, i, v)
 	{
 		if (!json_is_integer(v) || json_integer_value(v) < 0 ||
@@ -200,7 +200,7 @@ static int parse_prompts(const json_t *body, struct ctn_completion_request *r,
 	}
 	r->prompts = calloc(r->prompt_count, sizeof(*r->prompts));
 	if (!r->prompts)
-		return ctn_api_fail(e, MHD_HTTP_INTERNAL_SERVER_ERROR, NULL, NULL, "out of memory");
+		return ctn_api_fail_no_room(e, "out of memory");
 	if (!many)
 		return parse_prompt(v, &r->prompts[0], e);
 	json_array_foreach(v, i, item)
@@ -332,6 +332,9 @@ static int load_body(const char *body, size_t len, struct ctn_completion_request
 	json_error_t je;
 
 	r->json = json_loadb(body ? body : "", len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
+	/* jansson finds no words for what is not the text's fault. */
+	if (!r->json && !je.text[0])
+		return ctn_api_fail_no_room(e, "out of memory");
 	if (!r->json)
 		return ctn_api_fail(e, MHD_HTTP_BAD_REQUEST, "invalid_json", NULL,
 				    "request body: line %d, column %d: %s", je.line, je.column,
