@@ -142,6 +142,12 @@ struct ctn_digest {
 	uint8_t bytes[16];
 };
 
+/* As 32 hexadecimal digits, lower case. Returns out. */
+#define CTN_DIGEST_TEXT 33
+char *ctn_digest_format(const struct ctn_digest *digest, char out[CTN_DIGEST_TEXT]);
+/* -EINVAL for anything else. */
+int ctn_digest_parse(const char *text, struct ctn_digest *digest);
+
 /* ---- clock ----------------------------------------------------------------------------- */
 
 /* CLOCK_MONOTONIC in nanoseconds. */

@@ -128,9 +128,13 @@ struct ctn_checkpoint {
  * Reads and checks a folder: config.json, generation_config.json, the index or
  * model.safetensors, every header. Finds the family and every tensor that it needs. -ENOTSUP
  * (an architecture, a dtype or a config key that changes the arithmetic and is not handled,
- * by name), -ENOENT, -EINVAL; `err` names file, tensor, expected and found.
+ * by name), -ENOENT, -EINVAL; `err` names file, tensor, expected and found. A manifest that is
+ * there is read: one that is malformed, or was made of other files (-ESTALE), refuses the
+ * checkpoint.
  */
 int ctn_checkpoint_open(const char *dir, struct ctn_checkpoint **ckpt, struct ctn_err *err);
+/* The same, but passes over a manifest: for those who make it anew. */
+int ctn_checkpoint_open_plain(const char *dir, struct ctn_checkpoint **ckpt, struct ctn_err *err);
 void ctn_checkpoint_close(struct ctn_checkpoint *ckpt);
 
 const char *ctn_family_name(const struct ctn_family *family);
@@ -191,8 +195,9 @@ struct ctn_run {
 
 /* A whole tensor inside the frame of a part. */
 struct ctn_part_tensor {
-	uint32_t tensor;       /* index into the checkpoint's tensors */
-	uint64_t frame_offset; /* any byte */
+	uint32_t tensor;          /* index into the checkpoint's tensors */
+	uint64_t frame_offset;    /* any byte */
+	struct ctn_digest digest; /* of it alone, when its part has_digest */
 };
 
 /* Names a frame over process restarts: see DESIGN "Frame key". */
@@ -222,6 +227,10 @@ struct ctn_part {
 	struct ctn_part_tensor *tensors; /* in role order: the order of the digest */
 	uint32_t tensor_count;
 	struct ctn_frame_key key;
+	struct ctn_digest layout; /* of the places of its tensors: parts of equal layout and equal
+				   * bytes can do with one frame */
+	bool has_digest;          /* the manifest names what its bytes are: */
+	struct ctn_digest digest; /* the tree digest that stage makes (stage.h) */
 };
 
 /* `height` rows of `width` bytes, frame of a part -> piece of a shard. 1-D: height 1. */
@@ -300,10 +309,30 @@ struct ctn_plan {
 
 /*
  * (checkpoint, tp, pp) -> plan. The checkpoint must outlive it. -EINVAL with the allowed
- * values when the heads, the ffn or the layers cannot be split so; -ENOMEM.
+ * values when the heads, the ffn or the layers cannot be split so; -ESTALE when the manifest has
+ * other parts; -ENOMEM.
  */
 int ctn_plan_build(const struct ctn_checkpoint *ckpt, uint32_t tp, uint32_t pp,
 		   struct ctn_plan **plan, struct ctn_err *err);
 void ctn_plan_free(struct ctn_plan *plan);
+
+/* ---- the manifest ---------------------------------------------------------------------- */
+
+/*
+ * A file in the folder that says what the bytes of the checkpoint are: sizes and digests of its
+ * headers and of the texts that decide what is served, and the digest of each part and each
+ * tensor. With it a changed byte is found before it is used, and parts of equal bytes are known
+ * as such without being read.
+ */
+#define CTN_MANIFEST_NAME "computron.manifest.json"
+
+/* The path of the manifest that was read, or NULL. */
+const char *ctn_checkpoint_manifest(const struct ctn_checkpoint *ckpt);
+
+/*
+ * Writes the manifest of a plan all of whose parts and tensors have their digests, in place of
+ * one that is there: at once, and on the disk when it returns. Negative errno.
+ */
+int ctn_manifest_write(const struct ctn_plan *plan, struct ctn_err *err);
 
 #endif

@@ -90,7 +90,8 @@ struct ctn_checkpoint_priv {
 	uint32_t *by_name;                /* tensor indices, sorted by name */
 	struct ctn_binding *bindings;     /* by layer, role, order in the table */
 	uint32_t binding_count;
-	uint32_t *layer_bindings; /* first binding of each layer, and the count at the end */
+	uint32_t *layer_bindings;      /* first binding of each layer, and the count at the end */
+	struct ctn_manifest *manifest; /* NULL: none */
 };
 
 static inline const struct ctn_checkpoint_priv *ctn_priv(const struct ctn_checkpoint *ckpt)

@@ -3,6 +3,7 @@
 #include "checkpoint/hf.h"
 #include "checkpoint/container.h"
 #include "checkpoint/family.h"
+#include "checkpoint/manifest.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -260,7 +261,8 @@ static int read_files(struct ctn_checkpoint *ckpt, struct ctn_err *err)
 
 /* ---------------------------------------------------------------------------------------- */
 
-int ctn_checkpoint_open(const char *dir, struct ctn_checkpoint **out, struct ctn_err *err)
+static int open_folder(const char *dir, bool with_manifest, struct ctn_checkpoint **out,
+		       struct ctn_err *err)
 {
 	struct ctn_checkpoint *ckpt;
 	int rc;
@@ -281,6 +283,8 @@ int ctn_checkpoint_open(const char *dir, struct ctn_checkpoint **out, struct ctn
 	if (rc)
 		goto fail;
 	rc = ctn_family_bind(ckpt, err);
+	if (!rc && with_manifest)
+		rc = ctn_manifest_read(ckpt, err);
 	if (rc)
 		goto fail;
 	*out = ckpt;
@@ -288,6 +292,16 @@ int ctn_checkpoint_open(const char *dir, struct ctn_checkpoint **out, struct ctn
 fail:
 	ctn_checkpoint_close(ckpt);
 	return rc;
+}
+
+int ctn_checkpoint_open(const char *dir, struct ctn_checkpoint **ckpt, struct ctn_err *err)
+{
+	return open_folder(dir, true, ckpt, err);
+}
+
+int ctn_checkpoint_open_plain(const char *dir, struct ctn_checkpoint **ckpt, struct ctn_err *err)
+{
+	return open_folder(dir, false, ckpt, err);
 }
 
 void ctn_checkpoint_close(struct ctn_checkpoint *ckpt)
@@ -306,6 +320,7 @@ void ctn_checkpoint_close(struct ctn_checkpoint *ckpt)
 		free(priv->by_name);
 		free(priv->bindings);
 		free(priv->layer_bindings);
+		ctn_manifest_free(priv->manifest);
 	}
 	free(priv);
 	free(ckpt->files);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* (checkpoint, tp, pp) -> plan: puts together what the other plan_*.c make. */
+#include "checkpoint/manifest.h"
 #include "checkpoint/plan.h"
 
 #include <errno.h>
@@ -161,6 +162,8 @@ int ctn_plan_build(const struct ctn_checkpoint *ckpt, uint32_t tp, uint32_t pp,
 	plan->pp = pp;
 	places = calloc(ctn_priv(ckpt)->binding_count, sizeof(*places));
 	rc = places ? ctn_plan_parts(plan, places, err) : no_memory(plan, err);
+	if (!rc)
+		rc = ctn_manifest_apply(plan, err);
 	if (!rc)
 		rc = build_ranks(plan, places, err);
 	if (!rc) {

@@ -221,12 +221,37 @@ static int make_key(const struct ctn_checkpoint *ckpt, struct ctn_part *part)
 	return 0;
 }
 
+/* Where the tensors lie in the frame, and how large they are, in role order. */
+static int make_layout(const struct ctn_checkpoint *ckpt, struct ctn_part *part)
+{
+	struct ctn_buf places = {0};
+	XXH128_canonical_t digest;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < part->tensor_count; i++) {
+		const struct ctn_part_tensor *t = &part->tensors[i];
+		const uint64_t place[] = {htole64(t->frame_offset),
+					  htole64(ckpt->tensors[t->tensor].bytes)};
+
+		ctn_buf_append(&places, place, sizeof(place));
+	}
+	if (places.failed) {
+		rc = -ENOMEM;
+	} else {
+		XXH128_canonicalFromHash(&digest, XXH3_128bits(places.data, places.len));
+		memcpy(part->layout.bytes, digest.digest, sizeof(part->layout.bytes));
+	}
+	ctn_buf_free(&places);
+	return rc;
+}
+
 static int build_part(struct parts *p, struct ctn_part *part, uint32_t first_binding,
 		      uint32_t count)
 {
 	const struct ctn_binding *b = p->priv->bindings;
 	uint64_t *offsets;
 	void *shrunk;
+	int rc;
 
 	part->kind = kind_of(p, first_binding);
 	part->tensors = calloc(count, sizeof(*part->tensors));
@@ -257,7 +282,8 @@ static int build_part(struct parts *p, struct ctn_part *part, uint32_t first_bin
 			.frame_offset = p->places[i].frame_offset,
 		};
 	}
-	return make_key(p->plan->ckpt, part);
+	rc = make_key(p->plan->ckpt, part);
+	return rc ? rc : make_layout(p->plan->ckpt, part);
 }
 
 /* The groups of a part, wherever they are, become its bindings. */
