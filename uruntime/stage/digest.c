@@ -87,3 +87,12 @@ void ctn_part_digest(const struct ctn_checkpoint *ckpt, const struct ctn_part *p
 {
 	ctn_digest_part(ckpt, part, extents, extent_count, NULL, digest);
 }
+
+void ctn_tensor_digest(const struct ctn_checkpoint *ckpt, const struct ctn_part *part, uint32_t i,
+		       const struct ctn_extent *extents, uint32_t extent_count,
+		       struct ctn_digest *digest)
+{
+	const struct ctn_part alone = {.tensors = &part->tensors[i], .tensor_count = 1};
+
+	ctn_digest_part(ckpt, &alone, extents, extent_count, NULL, digest);
+}

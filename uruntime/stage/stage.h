@@ -58,7 +58,8 @@ struct ctn_stage_config {
 struct ctn_stage_result {
 	int rc; /* 0, -ECANCELED, or what went wrong */
 	struct ctn_err err;
-	struct ctn_digest digest; /* of the part, when rc is 0 and hashing is on */
+	bool has_digest;          /* rc is 0 and hashing is on */
+	struct ctn_digest digest; /* of the part */
 	uint64_t bytes;           /* read from files, alignment included */
 	uint64_t nanoseconds;     /* from the first submission to the last completion */
 	enum ctn_stage_method method;
@@ -91,8 +92,9 @@ void ctn_stage_close(struct ctn_stage *stage);
  * the caller's in the stage's pool; both arrays and the checkpoint stay valid until `done`).
  * Never blocks on I/O, nor on memory: the frame is committed first, by a thread of the stage,
  * and a frame that cannot be fails the job with -ENOMEM. Files whose identity is not the
- * checkpoint's any more, or that end early, fail the job with their name. Any thread. The job
- * handle is valid until `done` was called.
+ * checkpoint's any more, or that end early, fail the job with their name; so do bytes that are
+ * not those of the manifest (-EBADMSG, with part and tensor), unless hashing is off. Any thread.
+ * The job handle is valid until `done` was called.
  */
 int ctn_stage_submit(struct ctn_stage *stage, const struct ctn_checkpoint *ckpt,
 		     const struct ctn_part *part, const struct ctn_extent *extents,
@@ -110,5 +112,9 @@ void ctn_stage_get_stats(struct ctn_stage *stage, struct ctn_stage_stats *stats)
 void ctn_part_digest(const struct ctn_checkpoint *ckpt, const struct ctn_part *part,
 		     const struct ctn_extent *extents, uint32_t extent_count,
 		     struct ctn_digest *digest);
+/* The same of the part's i-th tensor alone. */
+void ctn_tensor_digest(const struct ctn_checkpoint *ckpt, const struct ctn_part *part, uint32_t i,
+		       const struct ctn_extent *extents, uint32_t extent_count,
+		       struct ctn_digest *digest);
 
 #endif
