@@ -473,6 +473,52 @@ static void test_huge_share_is_the_kernels(void)
 	ctn_pool_close(pool);
 }
 
+static struct ctn_frame_ref sealed(struct ctn_pool *pool, unsigned int n,
+				   const struct ctn_digest *digest,
+				   const uint8_t owner[CTN_OWNER_DATA])
+{
+	struct ctn_frame_key key = ctn_test_key(n);
+	struct ctn_frame_ref ref = {0, 0};
+
+	CU_ASSERT_EQUAL_FATAL(ctn_pool_alloc(pool, &key, CTN_MIB, -1, &ref), 0);
+	CU_ASSERT_EQUAL_FATAL(ctn_test_commit(pool, ref), 0);
+	CU_ASSERT_EQUAL_FATAL(ctn_pool_seal(pool, ref, digest, owner), 0);
+	ctn_pool_release(pool, ref);
+	return ref;
+}
+
+static void test_frames_are_found_by_content(void)
+{
+	static const char *const providers[] = {"plain", "lossy"};
+	const uint8_t owner[CTN_OWNER_DATA] = "here", other[CTN_OWNER_DATA] = "there";
+	const struct ctn_digest a = {{1}}, b = {{2}};
+
+	for (size_t i = 0; i < CTN_ARRAY_LEN(providers); i++) {
+		struct ctn_pool *pool = ctn_test_pool(providers[i], 16 * CTN_MIB, 0, false);
+		struct ctn_frame_ref first, second;
+		struct ctn_frame_info info;
+
+		sealed(pool, 1, NULL, owner);
+		CU_ASSERT_EQUAL(ctn_pool_lookup_content(pool, &a, owner, &info), -ENOENT);
+		first = sealed(pool, 2, &a, owner);
+		second = sealed(pool, 3, &a, other);
+		CU_ASSERT_EQUAL_FATAL(ctn_pool_lookup_content(pool, &a, owner, &info), 0);
+		CU_ASSERT_EQUAL(info.ref.id, first.id);
+		CU_ASSERT_TRUE(info.has_digest);
+		CU_ASSERT_EQUAL_FATAL(ctn_pool_lookup_content(pool, &a, other, &info), 0);
+		CU_ASSERT_EQUAL(info.ref.id, second.id);
+		CU_ASSERT_EQUAL(ctn_pool_lookup_content(pool, &b, owner, &info), -ENOENT);
+		/* A second one of the same content does not hide that the first has gone. */
+		sealed(pool, 4, &a, owner);
+		CU_ASSERT_EQUAL(ctn_pool_evict(pool, first), 0);
+		CU_ASSERT(ctn_pool_lookup_content(pool, &a, owner, &info) == -ENOENT ||
+			  info.ref.generation != first.generation);
+		CU_ASSERT_EQUAL(ctn_pool_evict(pool, second), 0);
+		CU_ASSERT_EQUAL(ctn_pool_lookup_content(pool, &a, other, &info), -ENOENT);
+		ctn_pool_close(pool);
+	}
+}
+
 CTN_TESTS("pool", CTN_TEST(test_life_of_a_frame), CTN_TEST(test_evictions_are_counted),
 	  CTN_TEST(test_stale_references), CTN_TEST(test_double_seal_and_abort),
 	  CTN_TEST(test_room), CTN_TEST(test_bad_configurations),
@@ -480,4 +526,5 @@ CTN_TESTS("pool", CTN_TEST(test_life_of_a_frame), CTN_TEST(test_evictions_are_co
 	  CTN_TEST(test_clean_is_read_only), CTN_TEST(test_poison), CTN_TEST(test_hot_and_warm),
 	  CTN_TEST(test_memory_is_committed_late),
 	  CTN_TEST(test_large_frames_are_filled_by_threads), CTN_TEST(test_providers_in_order),
-	  CTN_TEST(test_the_best_provider_is_taken), CTN_TEST(test_huge_share_is_the_kernels))
+	  CTN_TEST(test_the_best_provider_is_taken), CTN_TEST(test_huge_share_is_the_kernels),
+	  CTN_TEST(test_frames_are_found_by_content))

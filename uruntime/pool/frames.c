@@ -115,10 +115,13 @@ static int frames_seal(struct ctn_pool *pool, struct ctn_frame_ref ref,
 	}
 	fr->info.state = CTN_FRAME_CLEAN;
 	fr->info.leases = 1;
-	if (digest)
-		fr->info.digest = *digest;
 	if (owner)
 		memcpy(fr->info.owner, owner, CTN_OWNER_DATA);
+	if (digest) {
+		fr->info.digest = *digest;
+		fr->info.has_digest = true;
+		ctn_table_name_content(f, fr);
+	}
 out:
 	unlock(f);
 	return rc;
@@ -145,6 +148,18 @@ static int frames_lookup(struct ctn_pool *pool, const struct ctn_frame_key *key,
 {
 	struct frames *f = lock(pool);
 	struct frame *fr = ctn_table_by_key(f, key);
+
+	if (fr)
+		*info = fr->info;
+	unlock(f);
+	return fr ? 0 : -ENOENT;
+}
+
+static int frames_lookup_content(struct ctn_pool *pool, const struct ctn_digest *digest,
+				 const uint8_t owner[CTN_OWNER_DATA], struct ctn_frame_info *info)
+{
+	struct frames *f = lock(pool);
+	struct frame *fr = ctn_table_by_content(f, digest, owner);
 
 	if (fr)
 		*info = fr->info;
@@ -332,6 +347,7 @@ static const struct ctn_pool_ops frames_ops = {
 	.seal = frames_seal,
 	.abort = frames_abort,
 	.lookup = frames_lookup,
+	.lookup_content = frames_lookup_content,
 	.list = frames_list,
 	.lease = frames_lease,
 	.release = frames_release,

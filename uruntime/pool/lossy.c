@@ -123,6 +123,13 @@ static int lossy_lookup(struct ctn_pool *pool, const struct ctn_frame_key *key,
 	return ctn_pool_lookup(lossy_of(pool)->inner, key, info);
 }
 
+static int lossy_lookup_content(struct ctn_pool *pool, const struct ctn_digest *digest,
+				const uint8_t owner[CTN_OWNER_DATA], struct ctn_frame_info *info)
+{
+	roll(lossy_of(pool));
+	return ctn_pool_lookup_content(lossy_of(pool)->inner, digest, owner, info);
+}
+
 static int lossy_lease(struct ctn_pool *pool, struct ctn_frame_ref ref)
 {
 	roll(lossy_of(pool));
@@ -244,6 +251,7 @@ static const struct ctn_pool_ops lossy_ops = {
 	.seal = lossy_seal,
 	.abort = lossy_abort,
 	.lookup = lossy_lookup,
+	.lookup_content = lossy_lookup_content,
 	.list = lossy_list,
 	.lease = lossy_lease,
 	.release = lossy_release,

@@ -139,6 +139,12 @@ int ctn_pool_lookup(struct ctn_pool *pool, const struct ctn_frame_key *key,
 	return pool->ops->lookup(pool, key, info);
 }
 
+int ctn_pool_lookup_content(struct ctn_pool *pool, const struct ctn_digest *digest,
+			    const uint8_t owner[CTN_OWNER_DATA], struct ctn_frame_info *info)
+{
+	return pool->ops->lookup_content(pool, digest, owner, info);
+}
+
 size_t ctn_pool_list(struct ctn_pool *pool, struct ctn_frame_info *infos, size_t max)
 {
 	return pool->ops->list(pool, infos, max);

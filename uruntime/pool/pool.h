@@ -36,8 +36,10 @@ struct ctn_frame_info {
 	uint64_t bytes;   /* asked for */
 	uint64_t charged; /* taken from the pool: a multiple of CTN_EXTENT_ALIGN */
 	uint32_t leases;
-	struct ctn_digest digest; /* once CLEAN */
+	/* Of a CLEAN frame: what it was sealed with. The two are the name of its content. */
+	struct ctn_digest digest;
 	uint8_t owner[CTN_OWNER_DATA];
+	bool has_digest; /* it was sealed with one */
 };
 
 /* A piece of a segment. Addresses are stable for the life of the pool. */
@@ -112,7 +114,8 @@ int ctn_pool_alloc(struct ctn_pool *pool, const struct ctn_frame_key *key, uint6
  * -ENOMEM: it is LOADING still and not to be written, and abort gives it up. -EINVAL when it
  * is CLEAN, -ESTALE. */
 int ctn_pool_commit(struct ctn_pool *pool, const struct ctn_extent *extents, uint32_t count);
-/* LOADING -> CLEAN, with one lease for the caller. The bytes are read-only from here on.
+/* LOADING -> CLEAN, with one lease for the caller. The bytes are read-only from here on. Without a
+ * `digest` (NULL) the frame is never found by its content.
  * -EINVAL when it is CLEAN already or was not committed, -ESTALE, -ENOMEM (it is LOADING
  * still). */
 int ctn_pool_seal(struct ctn_pool *pool, struct ctn_frame_ref ref, const struct ctn_digest *digest,
@@ -123,6 +126,10 @@ int ctn_pool_abort(struct ctn_pool *pool, struct ctn_frame_ref ref);
 /* The frame of a key. -ENOENT. It may be stale when you use it. */
 int ctn_pool_lookup(struct ctn_pool *pool, const struct ctn_frame_key *key,
 		    struct ctn_frame_info *info);
+/* A CLEAN frame, of whatever key, that was sealed with this digest and this owner data: where these
+ * tell the bytes and their places, its content is equal. -ENOENT: none is known. */
+int ctn_pool_lookup_content(struct ctn_pool *pool, const struct ctn_digest *digest,
+			    const uint8_t owner[CTN_OWNER_DATA], struct ctn_frame_info *info);
 /* Up to `max` frames into `infos` (NULL with max 0 counts). Returns how many there are. */
 size_t ctn_pool_list(struct ctn_pool *pool, struct ctn_frame_info *infos, size_t max);
 
@@ -163,7 +170,8 @@ int ctn_pool_pin_segment(struct ctn_pool *pool, uint32_t segment, ctn_pool_pin_f
 void ctn_pool_get_stats(struct ctn_pool *pool, bool with_proc, struct ctn_pool_stats *stats);
 
 /* Test provider "lossy": gives up about one unleased CLEAN frame in every `one_in` calls to
- * lookup or lease, chosen by `seed`, with a loss event. 0 turns it off; it starts off. */
+ * lookup (of either kind) or lease, chosen by `seed`, with a loss event. 0 turns it off; it starts
+ * off. */
 void ctn_pool_lossy_set(struct ctn_pool *pool, uint64_t seed, uint32_t one_in);
 
 #endif

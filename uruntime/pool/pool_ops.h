@@ -22,6 +22,8 @@ struct ctn_pool_ops {
 	int (*abort)(struct ctn_pool *pool, struct ctn_frame_ref ref);
 	int (*lookup)(struct ctn_pool *pool, const struct ctn_frame_key *key,
 		      struct ctn_frame_info *info);
+	int (*lookup_content)(struct ctn_pool *pool, const struct ctn_digest *digest,
+			      const uint8_t owner[CTN_OWNER_DATA], struct ctn_frame_info *info);
 	size_t (*list)(struct ctn_pool *pool, struct ctn_frame_info *infos, size_t max);
 	int (*lease)(struct ctn_pool *pool, struct ctn_frame_ref ref);
 	void (*release)(struct ctn_pool *pool, struct ctn_frame_ref ref);

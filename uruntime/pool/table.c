@@ -82,6 +82,33 @@ struct frame *ctn_table_by_key(struct frames *f, const struct ctn_frame_key *key
 	return fr;
 }
 
+/* Digest and owner data as they lie in the information of a frame: one key. */
+#define CONTENT_BYTES (sizeof(struct ctn_digest) + CTN_OWNER_DATA)
+
+_Static_assert(offsetof(struct ctn_frame_info, owner) ==
+		       offsetof(struct ctn_frame_info, digest) + sizeof(struct ctn_digest),
+	       "digest and owner data are one key");
+
+struct frame *ctn_table_by_content(struct frames *f, const struct ctn_digest *digest,
+				   const uint8_t owner[CTN_OWNER_DATA])
+{
+	uint8_t content[CONTENT_BYTES];
+	struct frame *fr;
+
+	memcpy(content, digest, sizeof(*digest));
+	memcpy(content + sizeof(*digest), owner, CTN_OWNER_DATA);
+	HASH_FIND(by_content, f->contents, content, CONTENT_BYTES, fr);
+	return fr;
+}
+
+void ctn_table_name_content(struct frames *f, struct frame *fr)
+{
+	if (ctn_table_by_content(f, &fr->info.digest, fr->info.owner))
+		return;
+	HASH_ADD(by_content, f->contents, info.digest, CONTENT_BYTES, fr);
+	fr->named = fr->by_content.tbl != NULL;
+}
+
 struct frame *ctn_table_by_first_unit(struct frames *f, uint32_t unit)
 {
 	uint64_t id = unit;
@@ -145,6 +172,8 @@ static void remove_frame(struct frames *f, struct frame *fr)
 {
 	HASH_DELETE(by_key, f->keys, fr);
 	HASH_DELETE(by_id, f->ids, fr);
+	if (fr->named)
+		HASH_DELETE(by_content, f->contents, fr);
 	give_extents(f, fr);
 	ctn_frame_free(fr);
 }
@@ -165,7 +194,7 @@ void ctn_table_retire(struct frames *f, struct frame *fr)
 /* The independent count: every unit is marked by exactly one owner. */
 void ctn_table_check(struct frames *f)
 {
-	uint32_t units = f->space.count, owned = 0;
+	uint32_t units = f->space.count, owned = 0, named = 0;
 	struct frame *fr, *next;
 
 	memset(f->marks, 0, units);
@@ -185,12 +214,15 @@ void ctn_table_check(struct frames *f)
 		}
 		CTN_ASSERT(bytes == fr->info.charged);
 		CTN_ASSERT(fr->info.leases == 0 || fr->info.state == CTN_FRAME_CLEAN);
+		CTN_ASSERT(!fr->named || fr->info.state == CTN_FRAME_CLEAN);
+		named += fr->named;
 		owned += (uint32_t)(bytes / CTN_UNIT);
 	}
 	CTN_ASSERT(f->space.free + owned == units);
 	for (uint32_t u = 0; u < units; u++)
 		CTN_ASSERT(f->marks[u] == 1);
 	CTN_ASSERT(HASH_CNT(by_key, f->keys) == HASH_CNT(by_id, f->ids));
+	CTN_ASSERT(HASH_CNT(by_content, f->contents) == named);
 }
 #else
 void ctn_table_check(struct frames *f)

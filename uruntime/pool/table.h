@@ -33,6 +33,8 @@ struct frame {
 	bool committed; /* all of it has memory, and may have been written */
 	UT_hash_handle by_key;
 	UT_hash_handle by_id;
+	UT_hash_handle by_content;
+	bool named; /* is found by its content: the first of several frames of one content */
 };
 
 struct frames {
@@ -51,6 +53,7 @@ struct frames {
 	uint8_t *marks;     /* by unit: scratch of the walk */
 	struct frame *keys; /* uthash heads */
 	struct frame *ids;
+	struct frame *contents;
 	uint64_t generation; /* of the youngest frame; never goes back */
 	uint64_t evictions;
 	uint64_t refused;
@@ -58,6 +61,8 @@ struct frames {
 
 /* NULL when there is none; by reference, also when the frame of that id is a younger one. */
 struct frame *ctn_table_by_key(struct frames *f, const struct ctn_frame_key *key);
+struct frame *ctn_table_by_content(struct frames *f, const struct ctn_digest *digest,
+				   const uint8_t owner[CTN_OWNER_DATA]);
 struct frame *ctn_table_by_first_unit(struct frames *f, uint32_t unit);
 struct frame *ctn_table_by_ref(struct frames *f, struct ctn_frame_ref ref);
 
@@ -65,6 +70,9 @@ struct frame *ctn_table_by_ref(struct frames *f, struct ctn_frame_ref ref);
  * and enters it. -EEXIST (the reference is that of the frame of its key), -ENOSPC, -ENOMEM:
  * nothing has changed, and the caller frees it. */
 int ctn_table_enter(struct frames *f, struct frame *fr);
+/* A CLEAN frame is found by its digest and owner data from here on, unless another of the same
+ * is, or there is no memory for that. */
+void ctn_table_name_content(struct frames *f, struct frame *fr);
 /* Takes a frame out, gives its extents back, poisoned where that is wanted and read-only from
  * here on, and frees it. */
 void ctn_table_retire(struct frames *f, struct frame *fr);
