@@ -5,13 +5,32 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
-/* What a frame says of itself to whoever finds it after a restart. */
+/*
+ * What a frame says of itself to whoever finds it, also after a restart. It tells how the bytes lie
+ * in the frame, not whose they are: with the digest it is the name of the content, by which parts
+ * of other checkpoints find it.
+ */
 struct owner_data {
 	uint32_t plan_version;
-	uint32_t part;
+	uint32_t zero;
+	uint64_t frame_bytes;
 	uint64_t tensor_bytes;
+	struct ctn_digest layout;
 };
+
+static void describe_owner(const struct ctn_part *part, uint8_t out[CTN_OWNER_DATA])
+{
+	const struct owner_data owner = {.plan_version = CTN_PLAN_VERSION,
+					 .frame_bytes = part->frame_bytes,
+					 .tensor_bytes = part->tensor_bytes,
+					 .layout = part->layout};
+
+	_Static_assert(sizeof(owner) <= CTN_OWNER_DATA, "owner data");
+	memset(out, 0, CTN_OWNER_DATA);
+	memcpy(out, &owner, sizeof(owner));
+}
 
 uint64_t pager_part_charge(const struct pager_part *part)
 {
@@ -75,9 +94,86 @@ static enum host_result start_stage(struct pager_part *part, struct ctn_err *err
 	return HOST_FAILED;
 }
 
+/* Another frame than that of its key holds the bytes that the manifest says. */
+static int find_equal(const struct pager_part *part, struct ctn_frame_info *info)
+{
+	uint8_t owner[CTN_OWNER_DATA];
+
+	if (!part->plan->has_digest)
+		return -ENOENT;
+	describe_owner(part->plan, owner);
+	return ctn_pool_lookup_content(part->model->pager->pool, &part->plan->digest, owner, info);
+}
+
+static bool same_content(const struct ctn_part *a, const struct ctn_part *b)
+{
+	return a->has_digest && b->has_digest && a->frame_bytes == b->frame_bytes &&
+	       a->tensor_bytes == b->tensor_bytes &&
+	       memcmp(&a->digest, &b->digest, sizeof(a->digest)) == 0 &&
+	       memcmp(&a->layout, &b->layout, sizeof(a->layout)) == 0;
+}
+
+/* Its bytes are on their way, as another part's. */
+static bool equal_is_staged(const struct pager_part *part)
+{
+	const struct pager_model *m;
+
+	if (!part->plan->has_digest)
+		return false;
+	DL_FOREACH (part->model->pager->loads, m) {
+		for (uint32_t i = 0; i < m->plan->part_count; i++) {
+			if (m->parts[i].state == HOST_STAGING &&
+			    same_content(m->parts[i].plan, part->plan))
+				return true;
+		}
+	}
+	return false;
+}
+
+int pager_find(const struct pager_part *part, struct ctn_frame_info *info)
+{
+	int rc = ctn_pool_lookup(part->model->pager->pool, &part->plan->key, info);
+
+	return rc == -ENOENT ? find_equal(part, info) : rc;
+}
+
+/*
+ * A frame of the part's key may have been staged before there was a manifest, or under another
+ * one: it is not what this one says. It goes, and is staged anew, and held against it; as long as
+ * somebody uses it, that cannot be.
+ */
+static int drop_spoiled(const struct pager_part *part, const struct ctn_frame_info *info,
+			struct ctn_err *err)
+{
+	struct ctn_pager_move_stats *stats = &part->model->pager->moves[CTN_PAGER_DROP_HOST];
+	char expected[CTN_DIGEST_TEXT], found[CTN_DIGEST_TEXT];
+	const struct ctn_checkpoint *ckpt = part->model->plan->ckpt;
+	int rc = ctn_pool_evict(part->model->pager->pool, info->ref);
+
+	if (rc == 0) {
+		stats->ok++;
+		stats->bytes += info->charged;
+	}
+	if (rc != -EBUSY)
+		return 0;
+	stats->failed++;
+	return ctn_err_set(err, -EBADMSG,
+			   "%.200s: part %u: the bytes in host memory are not those of the "
+			   "manifest: expected digest %s, found %s",
+			   ckpt->files[part->plan->runs[0].file].path, part->plan->id,
+			   ctn_digest_format(&part->plan->digest, expected),
+			   ctn_digest_format(&info->digest, found));
+}
+
+static bool is_spoiled(const struct pager_part *part, const struct ctn_frame_info *info)
+{
+	return part->plan->has_digest && info->has_digest && info->state == CTN_FRAME_CLEAN &&
+	       memcmp(&info->digest, &part->plan->digest, sizeof(info->digest)) != 0;
+}
+
 /*
  * Makes an ABSENT part CLEAN (leased) if the pool has it, or begins to stage it. HOST_WAIT:
- * another model is staging it; HOST_NO_ROOM: the pool has none now.
+ * another part's bytes on their way are the same; HOST_NO_ROOM: the pool has none now.
  */
 enum host_result pager_acquire(struct pager_part *part, bool may_alloc, struct ctn_err *err)
 {
@@ -85,8 +181,13 @@ enum host_result pager_acquire(struct pager_part *part, bool may_alloc, struct c
 	struct ctn_frame_info info;
 	int rc;
 
-	rc = ctn_pool_lookup(p->pool, &part->plan->key, &info);
-	if (rc == 0 && info.state == CTN_FRAME_LOADING) {
+	rc = pager_find(part, &info);
+	if (rc == 0 && is_spoiled(part, &info)) {
+		if (drop_spoiled(part, &info, err))
+			return HOST_FAILED;
+		rc = find_equal(part, &info);
+	}
+	if (rc == 0 ? info.state == CTN_FRAME_LOADING : equal_is_staged(part)) {
 		pager_part_state(part, HOST_AWAITED);
 		return HOST_WAIT;
 	}
@@ -135,18 +236,16 @@ static void stage_taken(struct ctn_mail *c)
 		(struct pager_part *)((char *)c - offsetof(struct pager_part, completion));
 	struct pager_model *m = part->model;
 	struct ctn_pager *p = m->pager;
-	struct owner_data owner = {.plan_version = CTN_PLAN_VERSION,
-				   .part = part->plan->id,
-				   .tensor_bytes = part->plan->tensor_bytes};
-	uint8_t data[CTN_OWNER_DATA] = {0};
+	uint8_t owner[CTN_OWNER_DATA];
 	int rc = part->result.rc;
 
 	m->load.stages_in_flight--;
 	if (rc == 0 && part->state == HOST_DRAINING)
 		rc = -ECANCELED;
 	if (rc == 0) {
-		memcpy(data, &owner, sizeof(owner));
-		rc = ctn_pool_seal(p->pool, part->ref, &part->result.digest, data);
+		describe_owner(part->plan, owner);
+		rc = ctn_pool_seal(p->pool, part->ref,
+				   part->result.has_digest ? &part->result.digest : NULL, owner);
 		if (rc)
 			ctn_err_set(&part->result.err, rc, "seal of part %u: %s", part->plan->id,
 				    strerror(-rc));

@@ -249,8 +249,7 @@ void ctn_pager_model_stats(struct ctn_pager *p, uint32_t model, struct ctn_pager
 		struct ctn_frame_info info;
 
 		stats->host_total += part->tensor_bytes;
-		if (ctn_pool_lookup(p->pool, &part->key, &info) == 0 &&
-		    info.state == CTN_FRAME_CLEAN)
+		if (pager_find(&m->parts[i], &info) == 0 && info.state == CTN_FRAME_CLEAN)
 			stats->host_bytes += part->tensor_bytes;
 	}
 	for (uint32_t r = 0; r < m->plan->rank_count; r++) {

@@ -7,12 +7,14 @@
  * States. Each part of each model has a host state, each shard a device state:
  *
  *   host     ABSENT   -> STAGING   ctn_pager_load wants it, and the pool has no such frame
- *            ABSENT   -> CLEAN     ctn_pager_load found a CLEAN frame of its key and leased it
- *            ABSENT   -> AWAITED   another model stages the frame of this key
+ *            ABSENT   -> CLEAN     ctn_pager_load found a CLEAN frame of its key, or of its
+ *                                  content by the manifest, and leased it
+ *            ABSENT   -> AWAITED   the frame of this key, or content, is being staged
  *            AWAITED  -> ABSENT    that ended, one way or the other: looked up again
  *            STAGING  -> CLEAN     the bytes are there: sealed, leased
  *            STAGING  -> DRAINING  the load failed or was cancelled with reads in flight
- *            STAGING  -> ABSENT    the reads failed
+ *            STAGING  -> ABSENT    the reads failed, or brought other bytes than the manifest
+ *                                  says
  *            DRAINING -> ABSENT    the last read has completed
  *            CLEAN    -> ABSENT    every shard of the load that needs it has arrived (or its
  *                                  lease was shed for an older load): the lease is released.

@@ -142,6 +142,8 @@ void pager_try_end(struct pager_model *m);
 enum host_result { HOST_OK, HOST_WAIT, HOST_NO_ROOM, HOST_FAILED };
 enum host_result pager_acquire(struct pager_part *part, bool may_alloc, struct ctn_err *err);
 void pager_release_part(struct pager_part *part);
+/* The frame of its key, or a CLEAN one of equal content. -ENOENT. */
+int pager_find(const struct pager_part *part, struct ctn_frame_info *info);
 uint64_t pager_part_charge(const struct pager_part *part);
 
 /* copy.c: shards and copies */

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A pager over the real pool, stage and host device, and checkpoints for it. It runs with poison,
+ * so every loaded shard is compared with its frames, and in test builds every dispatch checks the
+ * ledger.
+ */
+#ifndef CTN_TEST_PAGER_FIXTURE_H
+#define CTN_TEST_PAGER_FIXTURE_H
+
+#include "ckpt_files.h"
+#include "pool_fixture.h"
+#include "test.h"
+#include "pager/pager.h"
+
+#include <poll.h>
+#include <pthread.h>
+
+#define MAX_MODELS 8
+
+struct rig {
+	struct ctn_pool *pool;
+	struct ctn_stage *stage;
+	struct ctn_device *devices[CTN_MAX_DEVICES];
+	uint32_t device_count;
+	struct ctn_pager *pager;
+	struct ctn_checkpoint *ckpt[MAX_MODELS];
+	struct ctn_plan *plan[MAX_MODELS];
+	uint32_t models;
+	/* what the events said */
+	uint32_t loaded[MAX_MODELS], failed[MAX_MODELS];
+	struct ctn_err err;
+	uint64_t staged, moved;
+	uint32_t host_needs;
+	bool refuse_host;
+};
+
+/* Victims in the pool: models in order, the one that asks last. */
+static inline void on_event(void *arg, const struct ctn_pager_event *ev)
+{
+	struct rig *rig = arg;
+	uint64_t freed = 0;
+
+	switch (ev->type) {
+	case CTN_PAGER_LOADED:
+		rig->loaded[ev->model]++;
+		rig->staged = ev->bytes_staged;
+		rig->moved = ev->bytes_loaded;
+		break;
+	case CTN_PAGER_FAILED:
+		rig->failed[ev->model]++;
+		rig->err = *ev->err;
+		break;
+	case CTN_PAGER_HOST_NEED:
+		rig->host_needs++;
+		for (uint32_t i = 1; i <= rig->models && freed < ev->bytes && !rig->refuse_host;
+		     i++)
+			freed += ctn_pager_drop_host(rig->pager, (ev->model + i) % rig->models,
+						     ev->bytes - freed);
+		break;
+	case CTN_PAGER_FRAME_LOST:
+		break;
+	}
+}
+
+static inline void rig_open(struct rig *rig, const char *device, const char *provider,
+			    uint64_t pool)
+{
+	struct ctn_stage_config stage = {.method = -1, .hash = true};
+	struct ctn_pager_config cfg = {
+		.max_models = MAX_MODELS, .poison = true, .event = on_event, .event_arg = rig};
+	struct ctn_err err = {0};
+
+	memset(rig, 0, sizeof(*rig));
+	rig->pool = ctn_test_pool(provider, pool, 64 * CTN_MIB, true);
+	stage.pool = rig->pool;
+	if (ctn_stage_open(&stage, &rig->stage, &err) ||
+	    ctn_devices_open(device, rig->devices, &rig->device_count, &err)) {
+		fprintf(stderr, "%s\n", err.msg);
+		exit(2);
+	}
+	cfg.pool = rig->pool;
+	cfg.stage = rig->stage;
+	cfg.devices = rig->devices;
+	cfg.device_count = rig->device_count;
+	CU_ASSERT_EQUAL_FATAL(ctn_pager_new(&cfg, &rig->pager, &err), 0);
+}
+
+/* Closes all, after holding that no byte is left anywhere. */
+static inline void rig_close(struct rig *rig)
+{
+	struct ctn_err err = {0};
+	struct ctn_pool_stats stats;
+
+	CU_ASSERT_EQUAL(ctn_pager_check(rig->pager, &err), 0);
+	ctn_pager_free(rig->pager);
+	for (uint32_t d = 0; d < rig->device_count; d++) {
+		struct ctn_device_memory mem;
+
+		ctn_device_get_memory(rig->devices[d], &mem);
+		CU_ASSERT_EQUAL(mem.free, mem.total);
+	}
+	ctn_devices_close(rig->devices, rig->device_count);
+	ctn_stage_close(rig->stage);
+	ctn_pool_get_stats(rig->pool, false, &stats);
+	CU_ASSERT_EQUAL(stats.loading_bytes, 0);
+	CU_ASSERT_EQUAL(stats.leased_bytes, 0);
+	ctn_pool_close(rig->pool);
+	for (uint32_t i = 0; i < rig->models; i++) {
+		ctn_plan_free(rig->plan[i]);
+		ctn_checkpoint_close(rig->ckpt[i]);
+	}
+}
+
+static inline int rig_add(struct rig *rig, const char *dir, uint32_t tp, uint32_t pp,
+			  struct ctn_err *err)
+{
+	uint32_t devices[16], i = rig->models;
+	int rc;
+
+	for (uint32_t r = 0; r < 16; r++)
+		devices[r] = r % rig->device_count;
+	CU_ASSERT_EQUAL_FATAL(ctn_checkpoint_open(dir, &rig->ckpt[i], err), 0);
+	CU_ASSERT_EQUAL_FATAL(ctn_plan_build(rig->ckpt[i], tp, pp, &rig->plan[i], err), 0);
+	rig->models++;
+	rc = ctn_pager_add_model(rig->pager, rig->plan[i], devices, err);
+	if (rc >= 0)
+		CU_ASSERT_EQUAL(rc, (int)i);
+	return rc;
+}
+
+/* A checkpoint whose attention and MLP parts are frames of their own. Each call writes another:
+ * its frames are of other files. */
+static inline const char *write_big(uint32_t layers, uint32_t vocab)
+{
+	const struct gen_model m = {.family = "llama",
+				    .layers = layers,
+				    .hidden = 512,
+				    .heads = 8,
+				    .kv_heads = 8,
+				    .head_dim = 64,
+				    .ffn = 1024,
+				    .vocab = vocab,
+				    .embed_dim = 512,
+				    .positions = 64};
+
+	return gen_write(&m);
+}
+
+/* The one that most tests share. */
+static inline const char *big_model(void)
+{
+	static char dir[PATH_MAX];
+
+	if (!dir[0])
+		snprintf(dir, sizeof(dir), "%s", write_big(3, 1500));
+	return dir;
+}
+
+static inline const char *sample(const char *name)
+{
+	static char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/models/%s", ctn_tests_dir(), name);
+	return path;
+}
+
+/* Dispatches until nothing moves; false if that takes more than 20 s. */
+static inline bool settle(struct rig *rig)
+{
+	uint64_t end = ctn_now_ns() + 20 * CTN_NSEC_PER_SEC;
+
+	while (ctn_pager_active(rig->pager)) {
+		struct pollfd pfd = {.fd = ctn_pager_fd(rig->pager), .events = POLLIN};
+
+		if (ctn_now_ns() > end)
+			return false;
+		if (poll(&pfd, 1, 100) > 0)
+			ctn_pager_dispatch(rig->pager);
+	}
+	return true;
+}
+
+static inline void expect_empty_device(struct rig *rig)
+{
+	for (uint32_t d = 0; d < rig->device_count; d++) {
+		struct ctn_device_ledger l;
+
+		ctn_pager_device_ledger(rig->pager, d, &l);
+		CU_ASSERT_EQUAL(l.free, l.total);
+		CU_ASSERT_EQUAL(l.frames_loading + l.frames_resident + l.frames_draining, 0);
+	}
+}
+
+#endif
