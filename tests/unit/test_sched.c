@@ -109,6 +109,9 @@ static void obey(struct world *w, const struct ctn_sched_action *a)
 		w->stepping[m] = true;
 		w->steps++;
 		break;
+	case CTN_ACT_DROP_TAIL:
+		CU_FAIL("nobody asked for partial drops");
+		break;
 	case CTN_ACT_DROP_HOST:
 		CU_FAIL("nobody asked for host memory");
 		break;

@@ -134,6 +134,9 @@ static void carry_out(struct ctn_engine *e, const struct ctn_sched_action *a)
 			ctn_error("model %s: drop refused", m->name);
 		model_unreserve(m);
 		break;
+	case CTN_ACT_DROP_TAIL:
+		CTN_ASSERT(false); /* it was made without partial_drops */
+		break;
 	case CTN_ACT_LOAD:
 		act_load(m, a->ticket);
 		break;

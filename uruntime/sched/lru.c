@@ -18,45 +18,11 @@
 
 #include <stdlib.h>
 
-static uint64_t head_arrival(const struct ctn_sched *s, const struct sched_model *m)
-{
-	return m->queue_head == NO_REQUEST ? UINT64_MAX : s->requests[m->queue_head].arrival;
-}
-
-/* Bytes that must become free on each device before `m` has a KV budget of `blocks`. */
-static void lacking(const struct ctn_sched *s, const struct sched_model *m, uint32_t blocks,
-		    uint64_t need[CTN_SCHED_MAX_DEVICES])
-{
-	for (uint32_t d = 0; d < s->device_count; d++)
-		need[d] = 0;
-	for (uint32_t r = 0; r < m->rank_count; r++) {
-		uint64_t have = 0;
-
-		if (m->state != CTN_SCHED_ABSENT)
-			have = sched_rank_charge(s, m, r, m->kv_budget);
-		need[m->ranks[r].device] += sched_rank_charge(s, m, r, blocks) - have;
-	}
-	for (uint32_t d = 0; d < s->device_count; d++) {
-		uint64_t free_bytes = s->device_bytes[d] - s->charged[d];
-
-		need[d] = need[d] > free_bytes ? need[d] - free_bytes : 0;
-	}
-}
-
-static bool satisfied(const struct ctn_sched *s, const uint64_t need[CTN_SCHED_MAX_DEVICES])
-{
-	for (uint32_t d = 0; d < s->device_count; d++) {
-		if (need[d])
-			return false;
-	}
-	return true;
-}
-
 static bool may_be_victim(const struct ctn_sched *s, const struct sched_model *v,
 			  const struct sched_model *m, uint64_t arrival)
 {
-	return v != m && v->state == CTN_SCHED_RESIDENT && !v->pinned && !v->stepping &&
-	       v->admitted == 0 && head_arrival(s, v) > arrival;
+	return v != m && v->state == CTN_SCHED_RESIDENT && !v->pinned && sched_steps(v) == 0 &&
+	       v->admitted == 0 && sched_head_arrival(s, v) > arrival;
 }
 
 /* The better victim of two: nobody waits for it, then the least recently used. */
@@ -78,8 +44,8 @@ static bool make_room(struct ctn_sched *s, struct sched_model *m, uint32_t block
 	/* The load, its KV budget and the admission are still to be emitted. */
 	if (!sched_room(s, 3))
 		return false;
-	lacking(s, m, blocks, need);
-	if (satisfied(s, need))
+	sched_lacking(s, m, blocks, need);
+	if (sched_satisfied(s, need))
 		return true;
 	for (uint32_t i = 0; i < s->model_count; i++) {
 		const struct sched_model *v = &s->models[i];
@@ -88,7 +54,7 @@ static bool make_room(struct ctn_sched *s, struct sched_model *m, uint32_t block
 			continue;
 		victims++;
 		for (uint32_t r = 0; r < v->rank_count; r++)
-			possible[v->ranks[r].device] += sched_rank_charge(s, v, r, v->kv_budget);
+			possible[v->ranks[r].device] += sched_held(s, v, r);
 	}
 	for (uint32_t d = 0; d < s->device_count; d++) {
 		if (possible[d] < need[d])
@@ -96,7 +62,7 @@ static bool make_room(struct ctn_sched *s, struct sched_model *m, uint32_t block
 	}
 	if (!sched_room(s, victims + 3))
 		return false;
-	while (!satisfied(s, need)) {
+	while (!sched_satisfied(s, need)) {
 		uint32_t best = UINT32_MAX;
 
 		for (uint32_t i = 0; i < s->model_count; i++) {
@@ -111,7 +77,7 @@ static bool make_room(struct ctn_sched *s, struct sched_model *m, uint32_t block
 		}
 		CTN_ASSERT(best != UINT32_MAX);
 		sched_drop(s, best);
-		lacking(s, m, blocks, need);
+		sched_lacking(s, m, blocks, need);
 	}
 	return true;
 }
@@ -125,7 +91,7 @@ static bool is_pinned(const struct sched_model *m)
  * barrier to others. Refuses the head of the queue if it is such a one. */
 static bool refuse_unplaceable(struct ctn_sched *s, const struct sched_model *m)
 {
-	uint32_t head = m->queue_head;
+	uint32_t head = m->queue.head;
 
 	if (sched_fits(s, m, s->requests[head].kv_blocks, is_pinned) || !sched_room(s, 1))
 		return false;
@@ -139,8 +105,8 @@ static uint64_t admit_queued(struct ctn_sched *s, uint32_t model, uint64_t barri
 {
 	struct sched_model *m = &s->models[model];
 
-	while (m->queue_head != NO_REQUEST && m->admitted < m->max_sequences) {
-		const struct sched_request *q = &s->requests[m->queue_head];
+	while (m->queue.head != NO_REQUEST && m->admitted < m->max_sequences) {
+		const struct sched_request *q = &s->requests[m->queue.head];
 		uint32_t blocks = m->kv_admitted + q->kv_blocks;
 
 		if (q->arrival > barrier || !sched_room(s, 2))
@@ -153,7 +119,7 @@ static uint64_t admit_queued(struct ctn_sched *s, uint32_t model, uint64_t barri
 			}
 			sched_kv_budget(s, model, blocks);
 		}
-		sched_admit(s, m->queue_head, now_ns);
+		sched_admit(s, m->queue.head, now_ns);
 	}
 	return UINT64_MAX;
 }
@@ -162,8 +128,8 @@ static _Thread_local const struct ctn_sched *sorted_by;
 
 static int by_head(const void *a, const void *b)
 {
-	uint64_t x = head_arrival(sorted_by, &sorted_by->models[*(const uint32_t *)a]);
-	uint64_t y = head_arrival(sorted_by, &sorted_by->models[*(const uint32_t *)b]);
+	uint64_t x = sched_head_arrival(sorted_by, &sorted_by->models[*(const uint32_t *)a]);
+	uint64_t y = sched_head_arrival(sorted_by, &sorted_by->models[*(const uint32_t *)b]);
 
 	return x < y ? -1 : x > y;
 }
@@ -191,11 +157,11 @@ static void decide(struct ctn_sched *s, uint64_t now_ns)
 			if (m->devices & 1ull << d)
 				limit = CTN_MIN(limit, barrier[d]);
 		}
-		blocked = head_arrival(s, m);
+		blocked = sched_head_arrival(s, m);
 		if (blocked == UINT64_MAX || blocked > limit)
 			continue;
 		if (m->state == CTN_SCHED_ABSENT) {
-			uint32_t blocks = s->requests[m->queue_head].kv_blocks;
+			uint32_t blocks = s->requests[m->queue.head].kv_blocks;
 
 			if (!make_room(s, m, blocks, blocked)) {
 				if (refuse_unplaceable(s, m))
@@ -214,7 +180,7 @@ static void decide(struct ctn_sched *s, uint64_t now_ns)
 		}
 	}
 	for (uint32_t i = 0; i < s->model_count && sched_room(s, 1); i++) {
-		if (s->models[i].admitted_steps && !s->models[i].stepping)
+		if (s->models[i].ready && sched_steps(&s->models[i]) < s->models[i].max_steps)
 			sched_step(s, i, now_ns);
 	}
 }

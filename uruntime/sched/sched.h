@@ -26,6 +26,11 @@ struct ctn_sched_config {
 	const uint64_t *granules;     /* copied */
 	uint32_t max_models;
 	uint32_t max_requests; /* request slots 0 .. max_requests - 1 */
+	bool partial_drops;    /* the caller carries out CTN_ACT_DROP_TAIL */
+	/* Foresight, for the policy "clairvoyant": nanoseconds of the model's next arrival after
+	 * now, UINT64_MAX if there is none. */
+	uint64_t (*next_arrival)(void *arg, uint32_t model);
+	void *next_arrival_arg;
 };
 
 /* What one rank of a model charges. */
@@ -35,12 +40,22 @@ struct ctn_sched_rank {
 	uint64_t workspace_bytes; /* as charged */
 	uint64_t kv_block_bytes;  /* of one block; a budget of n blocks charges n times that,
 				   * rounded up to the granule */
+	/* Of each of its layers, in the order of execution, as charged: together weight_bytes.
+	 * Copied. None: it is dropped whole or not at all. */
+	const uint64_t *layer_bytes;
+	uint32_t layer_count;
 };
+
+#define CTN_SCHED_MAX_STEPS 8
 
 struct ctn_sched_model {
 	uint32_t rank_count;
 	const struct ctn_sched_rank *ranks; /* copied */
 	uint32_t max_sequences;             /* admitted at a time */
+	/* Steps at a time, each over other requests, that end in order: 0 (means 1) up to
+	 * CTN_SCHED_MAX_STEPS. A pipeline of n stages can have n. */
+	uint32_t max_steps;
+	double weight; /* its share of the devices beside the others'; 0 means 1 */
 };
 
 /* -ENOENT for an unknown policy, -EINVAL, -ENOMEM. */
@@ -60,7 +75,7 @@ enum ctn_sched_event_type {
 	CTN_EV_REQUEST_DONE, /* request: ended, for whatever reason */
 	CTN_EV_LOAD_DONE,    /* model: all of it is resident */
 	CTN_EV_LOAD_FAILED,  /* model: it charges nothing now; its requests have been ended */
-	CTN_EV_STEP_DONE,    /* model, seconds */
+	CTN_EV_STEP_DONE,    /* model, seconds: the oldest of its steps */
 	CTN_EV_HOST_NEED,    /* model, bytes, host_evictable: the pool is short by bytes */
 	CTN_EV_EVICT,        /* model: drop it if nobody uses it */
 	CTN_EV_PIN,          /* model */
@@ -85,10 +100,13 @@ struct ctn_sched_event {
 enum ctn_sched_action_type {
 	CTN_ACT_REFUSE,    /* request, why: it is not queued any more */
 	CTN_ACT_DROP,      /* model: its weights, workspace and KV leave the devices */
+	CTN_ACT_DROP_TAIL, /* model, rank, layers: of its weights the rank keeps so many layers from
+			    * the first one on; workspace and KV of all ranks leave. The model
+			    * computes again after a LOAD, which brings what is missing */
 	CTN_ACT_LOAD,      /* model, ticket: reserve all that it lacks and load it */
 	CTN_ACT_KV_BUDGET, /* model, blocks: the blocks it may use from now on */
 	CTN_ACT_ADMIT,     /* request joins its model's batch */
-	CTN_ACT_STEP,      /* model: start one step over its admitted requests */
+	CTN_ACT_STEP,      /* model: start one step over its admitted requests that are in none */
 	CTN_ACT_DROP_HOST  /* model, bytes: free about so many of its bytes in the pool */
 };
 
@@ -104,6 +122,8 @@ struct ctn_sched_action {
 	enum ctn_sched_refusal why;
 	uint32_t model;
 	uint32_t request;
+	uint32_t rank;
+	uint32_t layers;
 	uint32_t blocks;
 	uint64_t ticket;
 	uint64_t bytes;
@@ -116,12 +136,15 @@ struct ctn_sched_action {
 uint32_t ctn_sched_event(struct ctn_sched *sched, uint64_t now_ns,
 			 const struct ctn_sched_event *event, struct ctn_sched_action *actions,
 			 uint32_t max);
+/* When it wants a CTN_EV_TIMER at the latest, UINT64_MAX: it waits for no time to pass. */
+uint64_t ctn_sched_wake_ns(const struct ctn_sched *sched);
 /* True when the last call stopped for want of room in `actions`: execute them, then call again
  * with CTN_EV_TIMER. */
 bool ctn_sched_more(const struct ctn_sched *sched);
 
 /* ---- the mirror, for status and tests --------------------------------------------------- */
 
+/* ABSENT: it lacks some of its weights, and no load is under way. */
 enum ctn_sched_state { CTN_SCHED_ABSENT, CTN_SCHED_LOADING, CTN_SCHED_RESIDENT };
 
 struct ctn_sched_model_state {
@@ -130,7 +153,8 @@ struct ctn_sched_model_state {
 	bool stepping;
 	uint32_t queued;
 	uint32_t admitted;
-	uint32_t kv_budget; /* blocks */
+	uint32_t kv_budget;    /* blocks */
+	uint64_t weight_bytes; /* on all its devices */
 };
 
 void ctn_sched_model_state(const struct ctn_sched *sched, uint32_t model,

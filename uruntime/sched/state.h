@@ -19,27 +19,45 @@ struct sched_request {
 	uint32_t kv_blocks;
 	bool no_step;
 	uint64_t arrival; /* a sequence number: the order of ARRIVAL events */
-	uint32_t prev, next;
+	uint64_t arrival_ns;
+	uint64_t step;       /* the last step that took it, a number of its model; 0: none */
+	uint32_t prev, next; /* in its model's list of the queued or of the admitted */
+};
+
+struct sched_list {
+	uint32_t head, tail; /* request slots */
+};
+
+/* What a rank has of its weights: its first layers (all of them or none without layers). */
+struct sched_kept {
+	uint32_t layers;
+	uint64_t bytes;
 };
 
 struct sched_model {
 	struct ctn_sched_rank *ranks;
+	struct sched_kept *kept; /* by rank; while RESIDENT or LOADING: everything */
+	uint64_t *layer_bytes;   /* of all ranks; ranks point into it */
 	uint32_t rank_count;
 	uint32_t max_sequences;
+	uint32_t max_steps;
+	double weight;
 	uint64_t devices; /* bit set of its ranks' devices */
 
 	enum ctn_sched_state state;
 	bool pinned;
-	bool stepping;
 	bool lost; /* one of its devices is gone */
 	uint64_t ticket;
 	uint64_t last_used_ns;
 
-	uint32_t queue_head, queue_tail; /* request slots */
+	struct sched_list queue, batch;
 	uint32_t queued, admitted;
-	uint32_t admitted_steps; /* of the admitted, those that compute */
-	uint32_t kv_admitted;    /* sum of kv_blocks of the admitted */
-	uint32_t kv_budget;      /* blocks charged; 0 while ABSENT */
+	uint32_t ready; /* of the admitted, those that compute and are in no step */
+	/* Steps are numbered from 1; those after steps_done run. */
+	uint64_t steps_started, steps_done;
+	uint32_t in_step[CTN_SCHED_MAX_STEPS]; /* requests of step n at n % CTN_SCHED_MAX_STEPS */
+	uint32_t kv_admitted;                  /* sum of kv_blocks of the admitted */
+	uint32_t kv_budget;                    /* blocks charged; 0 while ABSENT */
 };
 
 struct ctn_sched {
@@ -55,6 +73,11 @@ struct ctn_sched {
 	uint64_t arrivals;
 	uint64_t tickets;
 	uint32_t *order; /* scratch of max_models for sorting */
+
+	bool partial_drops;
+	uint64_t (*next_arrival)(void *arg, uint32_t model);
+	void *next_arrival_arg;
+	uint64_t wake_ns; /* set by the policy in each decision */
 
 	struct ctn_sched_action *actions; /* of the call that runs */
 	uint32_t action_count, action_max;
@@ -72,9 +95,35 @@ struct sched_policy {
 
 extern const struct sched_policy sched_policy_lru;
 
+static inline uint32_t sched_steps(const struct sched_model *m)
+{
+	return (uint32_t)(m->steps_started - m->steps_done);
+}
+
+/* Sequence number of the oldest queued request, UINT64_MAX if there is none. */
+static inline uint64_t sched_head_arrival(const struct ctn_sched *s, const struct sched_model *m)
+{
+	return m->queue.head == NO_REQUEST ? UINT64_MAX : s->requests[m->queue.head].arrival;
+}
+
+/* True when some of its weights are on a device. */
+static inline bool sched_holds(const struct sched_model *m)
+{
+	for (uint32_t r = 0; r < m->rank_count; r++) {
+		if (m->kept[r].bytes)
+			return true;
+	}
+	return false;
+}
+
+/* Bytes that rank r of a model charges now. */
+uint64_t sched_held(const struct ctn_sched *s, const struct sched_model *m, uint32_t r);
 /* Bytes that a model charges on rank r's device with a KV budget of `blocks`. */
 uint64_t sched_rank_charge(const struct ctn_sched *s, const struct sched_model *m, uint32_t r,
 			   uint32_t blocks);
+/* The same for all its ranks on a device. */
+uint64_t sched_device_charge(const struct ctn_sched *s, const struct sched_model *m,
+			     uint32_t device, uint32_t blocks);
 /* True while `count` more actions can be emitted in this call; notes it if not. */
 bool sched_room(struct ctn_sched *s, uint32_t count);
 /* True if `m` with `blocks` of KV fits where only the models that `beside` accepts (NULL: none)
@@ -82,8 +131,22 @@ bool sched_room(struct ctn_sched *s, uint32_t count);
 bool sched_fits(const struct ctn_sched *s, const struct sched_model *m, uint32_t blocks,
 		bool (*beside)(const struct sched_model *));
 
+/* Bytes that must become free on each device before `m` is there with a KV budget of `blocks`. */
+void sched_lacking(const struct ctn_sched *s, const struct sched_model *m, uint32_t blocks,
+		   uint64_t need[CTN_SCHED_MAX_DEVICES]);
+/* True when nothing is needed on any device. */
+bool sched_satisfied(const struct ctn_sched *s, const uint64_t need[CTN_SCHED_MAX_DEVICES]);
+
+void sched_list_append(struct ctn_sched *s, struct sched_list *list, uint32_t slot);
+void sched_list_remove(struct ctn_sched *s, struct sched_list *list, uint32_t slot);
+
+/* The model is ABSENT and charges nothing. */
+void sched_forget(struct ctn_sched *s, struct sched_model *m);
+
 /* Actions. Each emits and updates the mirror; the caller has checked that it is possible. */
 void sched_drop(struct ctn_sched *s, uint32_t model);
+/* Rank r keeps `layers` of the layers that it has. */
+void sched_drop_tail(struct ctn_sched *s, uint32_t model, uint32_t r, uint32_t layers);
 void sched_load(struct ctn_sched *s, uint32_t model, uint32_t kv_blocks, uint64_t now_ns);
 void sched_kv_budget(struct ctn_sched *s, uint32_t model, uint32_t blocks);
 void sched_admit(struct ctn_sched *s, uint32_t request, uint64_t now_ns);

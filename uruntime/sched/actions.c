@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: MIT
+/* The mirror below the policies: what fits where, and what each action changes. */
+#include "sched/state.h"
+
+/* ---- charges ---------------------------------------------------------------------------- */
+
+uint64_t sched_rank_charge(const struct ctn_sched *s, const struct sched_model *m, uint32_t r,
+			   uint32_t blocks)
+{
+	const struct ctn_sched_rank *rank = &m->ranks[r];
+
+	return rank->weight_bytes + rank->workspace_bytes +
+	       ctn_align_up(rank->kv_block_bytes * blocks, s->granule[rank->device]);
+}
+
+uint64_t sched_held(const struct ctn_sched *s, const struct sched_model *m, uint32_t r)
+{
+	if (m->state == CTN_SCHED_ABSENT)
+		return m->kept[r].bytes;
+	return sched_rank_charge(s, m, r, m->kv_budget);
+}
+
+uint64_t sched_device_charge(const struct ctn_sched *s, const struct sched_model *m,
+			     uint32_t device, uint32_t blocks)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t r = 0; r < m->rank_count; r++) {
+		if (m->ranks[r].device == device)
+			sum += sched_rank_charge(s, m, r, blocks);
+	}
+	return sum;
+}
+
+bool sched_fits(const struct ctn_sched *s, const struct sched_model *m, uint32_t blocks,
+		bool (*beside)(const struct sched_model *))
+{
+	for (uint32_t d = 0; d < s->device_count; d++) {
+		uint64_t sum = sched_device_charge(s, m, d, blocks);
+
+		for (uint32_t i = 0; beside && sum && i < s->model_count; i++) {
+			const struct sched_model *o = &s->models[i];
+
+			if (o != m && o->state != CTN_SCHED_ABSENT && beside(o))
+				sum += sched_device_charge(s, o, d, o->kv_budget);
+		}
+		if (sum > s->device_bytes[d])
+			return false;
+	}
+	return true;
+}
+
+void sched_lacking(const struct ctn_sched *s, const struct sched_model *m, uint32_t blocks,
+		   uint64_t need[CTN_SCHED_MAX_DEVICES])
+{
+	for (uint32_t d = 0; d < s->device_count; d++)
+		need[d] = 0;
+	for (uint32_t r = 0; r < m->rank_count; r++)
+		need[m->ranks[r].device] +=
+			sched_rank_charge(s, m, r, blocks) - sched_held(s, m, r);
+	for (uint32_t d = 0; d < s->device_count; d++) {
+		uint64_t free_bytes = s->device_bytes[d] - s->charged[d];
+
+		need[d] = need[d] > free_bytes ? need[d] - free_bytes : 0;
+	}
+}
+
+bool sched_satisfied(const struct ctn_sched *s, const uint64_t need[CTN_SCHED_MAX_DEVICES])
+{
+	for (uint32_t d = 0; d < s->device_count; d++) {
+		if (need[d])
+			return false;
+	}
+	return true;
+}
+
+/* ---- lists of requests ------------------------------------------------------------------ */
+
+void sched_list_append(struct ctn_sched *s, struct sched_list *list, uint32_t slot)
+{
+	struct sched_request *q = &s->requests[slot];
+
+	q->next = NO_REQUEST;
+	q->prev = list->tail;
+	if (list->tail == NO_REQUEST)
+		list->head = slot;
+	else
+		s->requests[list->tail].next = slot;
+	list->tail = slot;
+}
+
+void sched_list_remove(struct ctn_sched *s, struct sched_list *list, uint32_t slot)
+{
+	struct sched_request *q = &s->requests[slot];
+
+	if (q->prev == NO_REQUEST)
+		list->head = q->next;
+	else
+		s->requests[q->prev].next = q->next;
+	if (q->next == NO_REQUEST)
+		list->tail = q->prev;
+	else
+		s->requests[q->next].prev = q->prev;
+}
+
+/* ---- actions ---------------------------------------------------------------------------- */
+
+bool sched_room(struct ctn_sched *s, uint32_t count)
+{
+	if (s->action_max - s->action_count >= count)
+		return true;
+	s->more = true;
+	return false;
+}
+
+static struct ctn_sched_action *emit(struct ctn_sched *s, enum ctn_sched_action_type type)
+{
+	struct ctn_sched_action *a = &s->actions[s->action_count++];
+
+	CTN_ASSERT(s->action_count <= s->action_max);
+	*a = (struct ctn_sched_action){.type = type, .request = NO_REQUEST};
+	return a;
+}
+
+static void charge(struct ctn_sched *s, const struct sched_model *m)
+{
+	for (uint32_t r = 0; r < m->rank_count; r++) {
+		uint32_t d = m->ranks[r].device;
+
+		s->charged[d] += sched_held(s, m, r);
+		CTN_ASSERT(s->charged[d] <= s->device_bytes[d]);
+	}
+}
+
+static void uncharge(struct ctn_sched *s, const struct sched_model *m)
+{
+	for (uint32_t r = 0; r < m->rank_count; r++)
+		s->charged[m->ranks[r].device] -= sched_held(s, m, r);
+}
+
+void sched_forget(struct ctn_sched *s, struct sched_model *m)
+{
+	uncharge(s, m);
+	m->kv_budget = 0;
+	m->state = CTN_SCHED_ABSENT;
+	for (uint32_t r = 0; r < m->rank_count; r++)
+		m->kept[r] = (struct sched_kept){0};
+}
+
+static bool may_drop(const struct sched_model *m)
+{
+	return m->state != CTN_SCHED_LOADING && sched_steps(m) == 0 && m->admitted == 0;
+}
+
+void sched_drop(struct ctn_sched *s, uint32_t model)
+{
+	CTN_ASSERT(may_drop(&s->models[model]));
+	sched_forget(s, &s->models[model]);
+	emit(s, CTN_ACT_DROP)->model = model;
+}
+
+void sched_drop_tail(struct ctn_sched *s, uint32_t model, uint32_t r, uint32_t layers)
+{
+	struct sched_model *m = &s->models[model];
+	struct sched_kept *kept = &m->kept[r];
+	struct ctn_sched_action *a;
+
+	CTN_ASSERT(may_drop(m) && layers < kept->layers);
+	uncharge(s, m);
+	m->kv_budget = 0;
+	m->state = CTN_SCHED_ABSENT;
+	while (kept->layers > layers)
+		kept->bytes -= m->ranks[r].layer_bytes[--kept->layers];
+	charge(s, m);
+	a = emit(s, CTN_ACT_DROP_TAIL);
+	a->model = model;
+	a->rank = r;
+	a->layers = layers;
+}
+
+static void emit_kv_budget(struct ctn_sched *s, uint32_t model)
+{
+	struct ctn_sched_action *a = emit(s, CTN_ACT_KV_BUDGET);
+
+	a->model = model;
+	a->blocks = s->models[model].kv_budget;
+}
+
+void sched_load(struct ctn_sched *s, uint32_t model, uint32_t kv_blocks, uint64_t now_ns)
+{
+	struct sched_model *m = &s->models[model];
+	struct ctn_sched_action *a;
+
+	CTN_ASSERT(m->state == CTN_SCHED_ABSENT);
+	uncharge(s, m);
+	m->state = CTN_SCHED_LOADING;
+	m->ticket = ++s->tickets;
+	m->last_used_ns = now_ns;
+	m->kv_budget = kv_blocks;
+	for (uint32_t r = 0; r < m->rank_count; r++)
+		m->kept[r] = (struct sched_kept){m->ranks[r].layer_count, m->ranks[r].weight_bytes};
+	charge(s, m);
+	a = emit(s, CTN_ACT_LOAD);
+	a->model = model;
+	a->ticket = m->ticket;
+	emit_kv_budget(s, model);
+}
+
+void sched_kv_budget(struct ctn_sched *s, uint32_t model, uint32_t blocks)
+{
+	struct sched_model *m = &s->models[model];
+
+	uncharge(s, m);
+	m->kv_budget = blocks;
+	charge(s, m);
+	emit_kv_budget(s, model);
+}
+
+void sched_admit(struct ctn_sched *s, uint32_t slot, uint64_t now_ns)
+{
+	struct sched_request *q = &s->requests[slot];
+	struct sched_model *m = &s->models[q->model];
+	struct ctn_sched_action *a;
+
+	CTN_ASSERT(q->state == REQUEST_QUEUED);
+	sched_list_remove(s, &m->queue, slot);
+	m->queued--;
+	q->state = REQUEST_ADMITTED;
+	q->step = 0;
+	sched_list_append(s, &m->batch, slot);
+	m->admitted++;
+	m->ready += !q->no_step;
+	m->kv_admitted += q->kv_blocks;
+	m->last_used_ns = now_ns;
+	CTN_ASSERT(m->kv_admitted <= m->kv_budget);
+	a = emit(s, CTN_ACT_ADMIT);
+	a->request = slot;
+	a->model = q->model;
+}
+
+void sched_step(struct ctn_sched *s, uint32_t model, uint64_t now_ns)
+{
+	struct sched_model *m = &s->models[model];
+
+	CTN_ASSERT(sched_steps(m) < m->max_steps && m->ready > 0);
+	m->steps_started++;
+	for (uint32_t q = m->batch.head; q != NO_REQUEST; q = s->requests[q].next) {
+		if (!s->requests[q].no_step && s->requests[q].step <= m->steps_done)
+			s->requests[q].step = m->steps_started;
+	}
+	m->in_step[m->steps_started % CTN_SCHED_MAX_STEPS] = m->ready;
+	m->ready = 0;
+	m->last_used_ns = now_ns;
+	emit(s, CTN_ACT_STEP)->model = model;
+}
+
+void sched_refuse(struct ctn_sched *s, uint32_t slot, enum ctn_sched_refusal why)
+{
+	struct ctn_sched_action *a = emit(s, CTN_ACT_REFUSE);
+	struct sched_model *m = &s->models[s->requests[slot].model];
+
+	CTN_ASSERT(s->requests[slot].state == REQUEST_QUEUED);
+	sched_list_remove(s, &m->queue, slot);
+	m->queued--;
+	s->requests[slot].state = REQUEST_REFUSED;
+	a->request = slot;
+	a->model = s->requests[slot].model;
+	a->why = why;
+}
+
+void sched_drop_host(struct ctn_sched *s, uint32_t model, uint64_t bytes)
+{
+	struct ctn_sched_action *a = emit(s, CTN_ACT_DROP_HOST);
+
+	a->model = model;
+	a->bytes = bytes;
+}
