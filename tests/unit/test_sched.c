@@ -110,7 +110,10 @@ static void obey(struct world *w, const struct ctn_sched_action *a)
 		w->steps++;
 		break;
 	case CTN_ACT_DROP_TAIL:
-		CU_FAIL("nobody asked for partial drops");
+	case CTN_ACT_PREEMPT:
+	case CTN_ACT_CANCEL:
+	case CTN_ACT_STAGE:
+		CU_FAIL("nobody said that this is possible");
 		break;
 	case CTN_ACT_DROP_HOST:
 		CU_FAIL("nobody asked for host memory");

@@ -60,8 +60,10 @@ static void act_refuse(struct ctn_request *req, enum ctn_sched_refusal why)
 			"prompt and max_tokens need more KV memory than the devices have",
 		[CTN_REFUSED_PINNED] = "the model does not fit beside the pinned models",
 		[CTN_REFUSED_DEVICE] = "a device of the model is out of service",
+		[CTN_REFUSED_DEADLINE] = "it would not end before its deadline",
 	};
-	static const int codes[] = {[CTN_REFUSED_TOO_LARGE] = -E2BIG,
+	static const int codes[] = {[CTN_REFUSED_DEADLINE] = -ETIME,
+				    [CTN_REFUSED_TOO_LARGE] = -E2BIG,
 				    [CTN_REFUSED_PINNED] = -ENOSPC,
 				    [CTN_REFUSED_DEVICE] = -ENODEV};
 	struct ctn_err err;
@@ -135,7 +137,10 @@ static void carry_out(struct ctn_engine *e, const struct ctn_sched_action *a)
 		model_unreserve(m);
 		break;
 	case CTN_ACT_DROP_TAIL:
-		CTN_ASSERT(false); /* it was made without partial_drops */
+	case CTN_ACT_PREEMPT:
+	case CTN_ACT_CANCEL:
+	case CTN_ACT_STAGE:
+		CTN_ASSERT(false); /* sched was made without them */
 		break;
 	case CTN_ACT_LOAD:
 		act_load(m, a->ticket);

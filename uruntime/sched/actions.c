@@ -4,19 +4,24 @@
 
 /* ---- charges ---------------------------------------------------------------------------- */
 
-uint64_t sched_rank_charge(const struct ctn_sched *s, const struct sched_model *m, uint32_t r,
-			   uint32_t blocks)
+static uint64_t kv_charge(const struct ctn_sched *s, const struct sched_model *m, uint32_t r,
+			  uint32_t blocks)
 {
 	const struct ctn_sched_rank *rank = &m->ranks[r];
 
-	return rank->weight_bytes + rank->workspace_bytes +
-	       ctn_align_up(rank->kv_block_bytes * blocks, s->granule[rank->device]);
+	return ctn_align_up(rank->kv_block_bytes * blocks, s->granule[rank->device]);
+}
+
+uint64_t sched_rank_charge(const struct ctn_sched *s, const struct sched_model *m, uint32_t r,
+			   uint32_t blocks)
+{
+	return m->ranks[r].weight_bytes + m->ranks[r].workspace_bytes + kv_charge(s, m, r, blocks);
 }
 
 uint64_t sched_held(const struct ctn_sched *s, const struct sched_model *m, uint32_t r)
 {
 	if (m->state == CTN_SCHED_ABSENT)
-		return m->kept[r].bytes;
+		return m->kept[r].bytes + kv_charge(s, m, r, m->kv_budget);
 	return sched_rank_charge(s, m, r, m->kv_budget);
 }
 
@@ -76,17 +81,25 @@ bool sched_satisfied(const struct ctn_sched *s, const uint64_t need[CTN_SCHED_MA
 
 /* ---- lists of requests ------------------------------------------------------------------ */
 
-void sched_list_append(struct ctn_sched *s, struct sched_list *list, uint32_t slot)
+void sched_list_insert(struct ctn_sched *s, struct sched_list *list, uint32_t before, uint32_t slot)
 {
 	struct sched_request *q = &s->requests[slot];
 
-	q->next = NO_REQUEST;
-	q->prev = list->tail;
-	if (list->tail == NO_REQUEST)
+	q->prev = before;
+	q->next = before == NO_REQUEST ? list->head : s->requests[before].next;
+	if (before == NO_REQUEST)
 		list->head = slot;
 	else
-		s->requests[list->tail].next = slot;
-	list->tail = slot;
+		s->requests[before].next = slot;
+	if (q->next == NO_REQUEST)
+		list->tail = slot;
+	else
+		s->requests[q->next].prev = slot;
+}
+
+void sched_list_append(struct ctn_sched *s, struct sched_list *list, uint32_t slot)
+{
+	sched_list_insert(s, list, list->tail, slot);
 }
 
 void sched_list_remove(struct ctn_sched *s, struct sched_list *list, uint32_t slot)
@@ -138,23 +151,33 @@ static void uncharge(struct ctn_sched *s, const struct sched_model *m)
 		s->charged[m->ranks[r].device] -= sched_held(s, m, r);
 }
 
+/* The workspace leaves, and the KV blocks that no paused request holds. */
+static void leave(struct sched_model *m)
+{
+	m->state = CTN_SCHED_ABSENT;
+	m->cancelling = false;
+	if (m->admitted == 0)
+		m->kv_budget = 0;
+}
+
 void sched_forget(struct ctn_sched *s, struct sched_model *m)
 {
 	uncharge(s, m);
-	m->kv_budget = 0;
-	m->state = CTN_SCHED_ABSENT;
+	leave(m);
 	for (uint32_t r = 0; r < m->rank_count; r++)
 		m->kept[r] = (struct sched_kept){0};
+	charge(s, m);
 }
 
-static bool may_drop(const struct sched_model *m)
+bool sched_may_drop(const struct ctn_sched *s, const struct sched_model *m)
 {
-	return m->state != CTN_SCHED_LOADING && sched_steps(m) == 0 && m->admitted == 0;
+	return m->state != CTN_SCHED_LOADING && sched_steps(m) == 0 &&
+	       (m->admitted == 0 || s->pauses);
 }
 
 void sched_drop(struct ctn_sched *s, uint32_t model)
 {
-	CTN_ASSERT(may_drop(&s->models[model]));
+	CTN_ASSERT(sched_may_drop(s, &s->models[model]));
 	sched_forget(s, &s->models[model]);
 	emit(s, CTN_ACT_DROP)->model = model;
 }
@@ -165,10 +188,9 @@ void sched_drop_tail(struct ctn_sched *s, uint32_t model, uint32_t r, uint32_t l
 	struct sched_kept *kept = &m->kept[r];
 	struct ctn_sched_action *a;
 
-	CTN_ASSERT(may_drop(m) && layers < kept->layers);
+	CTN_ASSERT(s->partial_drops && sched_may_drop(s, m) && layers < kept->layers);
 	uncharge(s, m);
-	m->kv_budget = 0;
-	m->state = CTN_SCHED_ABSENT;
+	leave(m);
 	while (kept->layers > layers)
 		kept->bytes -= m->ranks[r].layer_bytes[--kept->layers];
 	charge(s, m);
@@ -176,6 +198,44 @@ void sched_drop_tail(struct ctn_sched *s, uint32_t model, uint32_t r, uint32_t l
 	a->model = model;
 	a->rank = r;
 	a->layers = layers;
+}
+
+void sched_preempt(struct ctn_sched *s, uint32_t slot)
+{
+	struct sched_request *q = &s->requests[slot];
+	struct sched_model *m = &s->models[q->model];
+	uint32_t before = m->queue.tail;
+	struct ctn_sched_action *a;
+
+	CTN_ASSERT(s->pauses && q->state == REQUEST_ADMITTED && q->step <= m->steps_done);
+	sched_list_remove(s, &m->batch, slot);
+	m->admitted--;
+	m->ready -= !q->no_step;
+	m->kv_admitted -= q->kv_blocks;
+	while (before != NO_REQUEST && s->requests[before].arrival > q->arrival)
+		before = s->requests[before].prev;
+	sched_list_insert(s, &m->queue, before, slot);
+	m->queued++;
+	q->state = REQUEST_QUEUED;
+	a = emit(s, CTN_ACT_PREEMPT);
+	a->request = slot;
+	a->model = q->model;
+	sched_settle_kv(s, q->model);
+}
+
+void sched_cancel(struct ctn_sched *s, uint32_t model)
+{
+	struct sched_model *m = &s->models[model];
+
+	CTN_ASSERT(s->cancels && m->state == CTN_SCHED_LOADING && !m->cancelling);
+	m->cancelling = true;
+	emit(s, CTN_ACT_CANCEL)->model = model;
+}
+
+void sched_stage(struct ctn_sched *s, uint32_t model)
+{
+	CTN_ASSERT(s->stages);
+	emit(s, CTN_ACT_STAGE)->model = model;
 }
 
 static void emit_kv_budget(struct ctn_sched *s, uint32_t model)
@@ -191,7 +251,10 @@ void sched_load(struct ctn_sched *s, uint32_t model, uint32_t kv_blocks, uint64_
 	struct sched_model *m = &s->models[model];
 	struct ctn_sched_action *a;
 
-	CTN_ASSERT(m->state == CTN_SCHED_ABSENT);
+	CTN_ASSERT(m->state == CTN_SCHED_ABSENT && kv_blocks >= m->kv_admitted);
+	m->load_bytes = sched_load_bytes(m);
+	m->load_started_ns = now_ns;
+	m->load_due_ns = now_ns + (uint64_t)(1e9 * sched_load_seconds(s, m));
 	uncharge(s, m);
 	m->state = CTN_SCHED_LOADING;
 	m->ticket = ++s->tickets;
@@ -203,6 +266,7 @@ void sched_load(struct ctn_sched *s, uint32_t model, uint32_t kv_blocks, uint64_
 	a = emit(s, CTN_ACT_LOAD);
 	a->model = model;
 	a->ticket = m->ticket;
+	a->seconds = (double)(m->load_due_ns - now_ns) / 1e9;
 	emit_kv_budget(s, model);
 }
 
@@ -214,6 +278,14 @@ void sched_kv_budget(struct ctn_sched *s, uint32_t model, uint32_t blocks)
 	m->kv_budget = blocks;
 	charge(s, m);
 	emit_kv_budget(s, model);
+}
+
+void sched_settle_kv(struct ctn_sched *s, uint32_t model)
+{
+	const struct sched_model *m = &s->models[model];
+
+	if (m->state == CTN_SCHED_ABSENT && m->admitted == 0 && m->kv_budget)
+		sched_kv_budget(s, model, 0);
 }
 
 void sched_admit(struct ctn_sched *s, uint32_t slot, uint64_t now_ns)
@@ -241,6 +313,7 @@ void sched_admit(struct ctn_sched *s, uint32_t slot, uint64_t now_ns)
 void sched_step(struct ctn_sched *s, uint32_t model, uint64_t now_ns)
 {
 	struct sched_model *m = &s->models[model];
+	struct ctn_sched_action *a;
 
 	CTN_ASSERT(sched_steps(m) < m->max_steps && m->ready > 0);
 	m->steps_started++;
@@ -248,13 +321,19 @@ void sched_step(struct ctn_sched *s, uint32_t model, uint64_t now_ns)
 		if (!s->requests[q].no_step && s->requests[q].step <= m->steps_done)
 			s->requests[q].step = m->steps_started;
 	}
+	if (s->exclusive_steps)
+		s->entering |= m->first_stage;
+	m->step_alone = sched_steps(m) == 1 && m->state == CTN_SCHED_RESIDENT;
+	m->step_started_ns = now_ns;
 	m->in_step[m->steps_started % CTN_SCHED_MAX_STEPS] = m->ready;
 	m->ready = 0;
 	m->last_used_ns = now_ns;
-	emit(s, CTN_ACT_STEP)->model = model;
+	a = emit(s, CTN_ACT_STEP);
+	a->model = model;
+	a->seconds = m->step_s;
 }
 
-void sched_refuse(struct ctn_sched *s, uint32_t slot, enum ctn_sched_refusal why)
+void sched_refuse(struct ctn_sched *s, uint32_t slot, enum ctn_sched_refusal why, double retry_s)
 {
 	struct ctn_sched_action *a = emit(s, CTN_ACT_REFUSE);
 	struct sched_model *m = &s->models[s->requests[slot].model];
@@ -266,6 +345,7 @@ void sched_refuse(struct ctn_sched *s, uint32_t slot, enum ctn_sched_refusal why
 	a->request = slot;
 	a->model = s->requests[slot].model;
 	a->why = why;
+	a->seconds = retry_s;
 }
 
 void sched_drop_host(struct ctn_sched *s, uint32_t model, uint64_t bytes)

@@ -95,7 +95,7 @@ static bool refuse_unplaceable(struct ctn_sched *s, const struct sched_model *m)
 
 	if (sched_fits(s, m, s->requests[head].kv_blocks, is_pinned) || !sched_room(s, 1))
 		return false;
-	sched_refuse(s, head, CTN_REFUSED_PINNED);
+	sched_refuse(s, head, CTN_REFUSED_PINNED, 0);
 	return true;
 }
 
@@ -179,10 +179,7 @@ static void decide(struct ctn_sched *s, uint64_t now_ns)
 				barrier[d] = CTN_MIN(barrier[d], blocked);
 		}
 	}
-	for (uint32_t i = 0; i < s->model_count && sched_room(s, 1); i++) {
-		if (s->models[i].ready && sched_steps(&s->models[i]) < s->models[i].max_steps)
-			sched_step(s, i, now_ns);
-	}
+	sched_start_steps(s, now_ns);
 }
 
 /* Host victims in order: not pinned, least recently used; the model that needs the room last. */
@@ -197,8 +194,8 @@ static bool better_host_victim(const struct ctn_sched *s, uint32_t a, uint32_t b
 	return x->last_used_ns < y->last_used_ns;
 }
 
-static void host_need(struct ctn_sched *s, uint32_t model, uint64_t bytes,
-		      const uint64_t *host_evictable)
+void sched_lru_host_need(struct ctn_sched *s, uint32_t model, uint64_t bytes,
+			 const uint64_t *host_evictable)
 {
 	uint32_t n = 0;
 
@@ -222,4 +219,4 @@ static void host_need(struct ctn_sched *s, uint32_t model, uint64_t bytes,
 }
 
 const struct sched_policy sched_policy_lru = {
-	.name = "lru", .decide = decide, .host_need = host_need};
+	.name = "lru", .decide = decide, .host_need = sched_lru_host_need};

@@ -42,6 +42,10 @@ int ctn_sched_new(const struct ctn_sched_config *cfg, struct ctn_sched **sched, 
 		s->granule[d] = cfg->granules[d];
 	}
 	s->partial_drops = cfg->partial_drops;
+	s->pauses = cfg->pauses;
+	s->cancels = cfg->cancels;
+	s->stages = cfg->stages;
+	s->exclusive_steps = cfg->exclusive_steps;
 	s->next_arrival = cfg->next_arrival;
 	s->next_arrival_arg = cfg->next_arrival_arg;
 	s->wake_ns = UINT64_MAX;
@@ -135,6 +139,7 @@ int ctn_sched_add_model(struct ctn_sched *s, const struct ctn_sched_model *model
 	*m = (struct sched_model){.max_sequences = model->max_sequences,
 				  .max_steps = CTN_MAX(model->max_steps, 1u),
 				  .weight = model->weight > 0 ? model->weight : 1,
+				  .priority = model->priority,
 				  .queue = {NO_REQUEST, NO_REQUEST},
 				  .batch = {NO_REQUEST, NO_REQUEST}};
 	CTN_ASSERT(m->max_steps <= CTN_SCHED_MAX_STEPS);
@@ -144,6 +149,8 @@ int ctn_sched_add_model(struct ctn_sched *s, const struct ctn_sched_model *model
 	for (uint32_t r = 0; r < m->rank_count; r++) {
 		CTN_ASSERT(m->ranks[r].device < s->device_count);
 		m->devices |= 1ull << m->ranks[r].device;
+		if (m->ranks[r].stage == 0)
+			m->first_stage |= 1ull << m->ranks[r].device;
 	}
 	if (!sched_fits(s, m, 1, NULL)) {
 		too_large(s, m, err);
@@ -170,13 +177,15 @@ static void on_arrival(struct ctn_sched *s, uint64_t now_ns, const struct ctn_sc
 	q->no_step = ev->no_step;
 	q->arrival = s->arrivals++;
 	q->arrival_ns = now_ns;
+	q->deadline_ns = ev->deadline_ns ? ev->deadline_ns : UINT64_MAX;
+	sched_learn_arrival(m, now_ns);
 	q->state = REQUEST_QUEUED;
 	sched_list_append(s, &m->queue, ev->request);
 	m->queued++;
 	if (m->lost)
-		sched_refuse(s, ev->request, CTN_REFUSED_DEVICE);
+		sched_refuse(s, ev->request, CTN_REFUSED_DEVICE, 0);
 	else if (!sched_fits(s, m, ev->kv_blocks, NULL))
-		sched_refuse(s, ev->request, CTN_REFUSED_TOO_LARGE);
+		sched_refuse(s, ev->request, CTN_REFUSED_TOO_LARGE, 0);
 }
 
 static void on_request_done(struct ctn_sched *s, uint32_t slot)
@@ -195,14 +204,33 @@ static void on_request_done(struct ctn_sched *s, uint32_t slot)
 		else
 			m->ready -= !q->no_step;
 		m->kv_admitted -= q->kv_blocks;
+		sched_settle_kv(s, q->model);
 	}
 	q->state = REQUEST_FREE;
+}
+
+static void on_step_advanced(struct ctn_sched *s, struct sched_model *m)
+{
+	if (m->steps_advanced == m->steps_started)
+		return;
+	m->steps_advanced = m->steps_started;
+	s->entering &= ~m->first_stage;
+}
+
+static void on_step_done(struct ctn_sched *s, struct sched_model *m, uint64_t now_ns)
+{
+	CTN_ASSERT(sched_steps(m) > 0);
+	m->ready += m->in_step[++m->steps_done % CTN_SCHED_MAX_STEPS];
+	if (m->steps_done == m->steps_started)
+		on_step_advanced(s, m);
+	m->last_used_ns = now_ns;
+	sched_learn_step(m, now_ns);
 }
 
 static void refuse_queue(struct ctn_sched *s, const struct sched_model *m)
 {
 	while (m->queue.head != NO_REQUEST && sched_room(s, 1))
-		sched_refuse(s, m->queue.head, CTN_REFUSED_DEVICE);
+		sched_refuse(s, m->queue.head, CTN_REFUSED_DEVICE, 0);
 }
 
 static void on_device_lost(struct ctn_sched *s, uint32_t device)
@@ -235,23 +263,32 @@ uint32_t ctn_sched_event(struct ctn_sched *s, uint64_t now_ns, const struct ctn_
 		break;
 	case CTN_EV_LOAD_DONE:
 		m->state = CTN_SCHED_RESIDENT;
+		m->cancelling = false;
 		m->last_used_ns = now_ns;
+		sched_learn_load(s, m, now_ns);
 		break;
 	case CTN_EV_LOAD_FAILED:
 		CTN_ASSERT(m->admitted == 0);
 		sched_forget(s, m);
 		break;
+	case CTN_EV_LOAD_CANCELLED:
+		CTN_ASSERT(m->cancelling);
+		sched_forget(s, m);
+		break;
+	case CTN_EV_HOST:
+		m->host_missing = ev->bytes;
+		break;
 	case CTN_EV_STEP_DONE:
-		CTN_ASSERT(sched_steps(m) > 0);
-		m->ready += m->in_step[++m->steps_done % CTN_SCHED_MAX_STEPS];
-		m->last_used_ns = now_ns;
+		on_step_done(s, m, now_ns);
+		break;
+	case CTN_EV_STEP_ADVANCED:
+		on_step_advanced(s, m);
 		break;
 	case CTN_EV_HOST_NEED:
 		s->policy->host_need(s, ev->model, ev->bytes, ev->host_evictable);
 		return s->action_count;
 	case CTN_EV_EVICT:
-		if (m->state != CTN_SCHED_LOADING && sched_steps(m) == 0 && m->admitted == 0 &&
-		    sched_holds(m))
+		if (sched_may_drop(s, m) && m->admitted == 0 && sched_holds(m))
 			sched_drop(s, ev->model);
 		break;
 	case CTN_EV_PIN:

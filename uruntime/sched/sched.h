@@ -26,7 +26,14 @@ struct ctn_sched_config {
 	const uint64_t *granules;     /* copied */
 	uint32_t max_models;
 	uint32_t max_requests; /* request slots 0 .. max_requests - 1 */
-	bool partial_drops;    /* the caller carries out CTN_ACT_DROP_TAIL */
+	/* What the caller can carry out; a policy does without the rest. */
+	bool partial_drops; /* CTN_ACT_DROP_TAIL */
+	bool pauses;        /* drops of models with admitted requests, and CTN_ACT_PREEMPT */
+	bool cancels;       /* CTN_ACT_CANCEL */
+	bool stages;        /* CTN_ACT_STAGE; it sends CTN_EV_HOST */
+	/* A device computes one step at a time, and sched says whose is next: the caller sends
+	 * CTN_EV_STEP_ADVANCED. Else a step starts as soon as its model has one to run. */
+	bool exclusive_steps;
 	/* Foresight, for the policy "clairvoyant": nanoseconds of the model's next arrival after
 	 * now, UINT64_MAX if there is none. */
 	uint64_t (*next_arrival)(void *arg, uint32_t model);
@@ -36,6 +43,7 @@ struct ctn_sched_config {
 /* What one rank of a model charges. */
 struct ctn_sched_rank {
 	uint32_t device;
+	uint32_t stage;           /* of the pipeline: a step begins in stage 0 */
 	uint64_t weight_bytes;    /* all its shards, as charged */
 	uint64_t workspace_bytes; /* as charged */
 	uint64_t kv_block_bytes;  /* of one block; a budget of n blocks charges n times that,
@@ -55,7 +63,9 @@ struct ctn_sched_model {
 	/* Steps at a time, each over other requests, that end in order: 0 (means 1) up to
 	 * CTN_SCHED_MAX_STEPS. A pipeline of n stages can have n. */
 	uint32_t max_steps;
-	double weight; /* its share of the devices beside the others'; 0 means 1 */
+	double weight;    /* its share of the devices beside the others'; 0 means 1 */
+	int32_t priority; /* a model is never dropped for one of less; of two that wait, the one
+			   * of more is first */
 };
 
 /* -ENOENT for an unknown policy, -EINVAL, -ENOMEM. */
@@ -71,17 +81,22 @@ int ctn_sched_add_model(struct ctn_sched *sched, const struct ctn_sched_model *m
 const char *const *ctn_sched_policies(void);
 
 enum ctn_sched_event_type {
-	CTN_EV_ARRIVAL,      /* request, model, kv_blocks: the most it can come to need */
-	CTN_EV_REQUEST_DONE, /* request: ended, for whatever reason */
-	CTN_EV_LOAD_DONE,    /* model: all of it is resident */
-	CTN_EV_LOAD_FAILED,  /* model: it charges nothing now; its requests have been ended */
-	CTN_EV_STEP_DONE,    /* model, seconds: the oldest of its steps */
-	CTN_EV_HOST_NEED,    /* model, bytes, host_evictable: the pool is short by bytes */
-	CTN_EV_EVICT,        /* model: drop it if nobody uses it */
-	CTN_EV_PIN,          /* model */
-	CTN_EV_UNPIN,        /* model */
-	CTN_EV_FRAME_LOST,   /* model, bytes: the pool lost frames of it */
-	CTN_EV_DEVICE_LOST,  /* device: nothing can be placed on it any more */
+	CTN_EV_ARRIVAL,        /* request, model, kv_blocks: the most it can come to need,
+				* deadline_ns */
+	CTN_EV_REQUEST_DONE,   /* request: ended, for whatever reason */
+	CTN_EV_LOAD_DONE,      /* model: all of it is resident */
+	CTN_EV_LOAD_FAILED,    /* model: it charges nothing now; its requests have been ended */
+	CTN_EV_LOAD_CANCELLED, /* model: no byte of its load moves any more; it charges no weights
+				* and no workspace now */
+	CTN_EV_STEP_DONE,      /* model, seconds: the oldest of its steps */
+	CTN_EV_STEP_ADVANCED,  /* model: its newest step has left stage 0 and goes on */
+	CTN_EV_HOST,           /* model, bytes: so many of its bytes are not in the pool */
+	CTN_EV_HOST_NEED,      /* model, bytes, host_evictable: the pool is short by bytes */
+	CTN_EV_EVICT,          /* model: drop it if nobody uses it */
+	CTN_EV_PIN,            /* model */
+	CTN_EV_UNPIN,          /* model */
+	CTN_EV_FRAME_LOST,     /* model, bytes: the pool lost frames of it */
+	CTN_EV_DEVICE_LOST,    /* device: nothing can be placed on it any more */
 	CTN_EV_TIMER
 };
 
@@ -93,27 +108,41 @@ struct ctn_sched_event {
 	uint32_t kv_blocks;
 	bool no_step; /* ARRIVAL: it only wants the weights resident, and computes nothing */
 	uint64_t bytes;
+	uint64_t deadline_ns; /* 0: none */
 	double seconds;
 	const uint64_t *host_evictable; /* by model; valid during the call */
 };
 
 enum ctn_sched_action_type {
-	CTN_ACT_REFUSE,    /* request, why: it is not queued any more */
-	CTN_ACT_DROP,      /* model: its weights, workspace and KV leave the devices */
-	CTN_ACT_DROP_TAIL, /* model, rank, layers: of its weights the rank keeps so many layers from
-			    * the first one on; workspace and KV of all ranks leave. The model
-			    * computes again after a LOAD, which brings what is missing */
-	CTN_ACT_LOAD,      /* model, ticket: reserve all that it lacks and load it */
+	CTN_ACT_REFUSE, /* request, why; seconds: after which it may be tried again, or 0. It is not
+			 * queued any more */
+	/* model: its weights and workspace leave the devices, and its KV unless requests of it are
+	 * admitted: those pause, and its KV budget stays. No step of it runs. */
+	CTN_ACT_DROP,
+	/* model, rank, layers: the same, but of its weights the rank keeps so many layers from the
+	 * first one on; the workspace of all ranks leaves. It computes again after a LOAD, which
+	 * brings what is missing. */
+	CTN_ACT_DROP_TAIL,
+	/* request: admitted, in no step. It is queued again, in its old place, and its KV blocks
+	 * are free; once it is admitted again, what it had is computed again. */
+	CTN_ACT_PREEMPT,
+	CTN_ACT_LOAD, /* model, ticket: reserve all that it lacks and load it; seconds: expected */
+	CTN_ACT_CANCEL, /* model: end its load, for which nobody waits, as soon as the copies that
+			 * are under way allow; LOAD_DONE or LOAD_CANCELLED follows */
+	CTN_ACT_STAGE,  /* model: bring its parts into the pool as long as nothing else wants the
+			 * disk; nobody waits for it */
 	CTN_ACT_KV_BUDGET, /* model, blocks: the blocks it may use from now on */
 	CTN_ACT_ADMIT,     /* request joins its model's batch */
-	CTN_ACT_STEP,      /* model: start one step over its admitted requests that are in none */
-	CTN_ACT_DROP_HOST  /* model, bytes: free about so many of its bytes in the pool */
+	CTN_ACT_STEP, /* model: start one step over its admitted requests that are in none; seconds:
+		       * expected */
+	CTN_ACT_DROP_HOST /* model, bytes: free about so many of its bytes in the pool */
 };
 
 enum ctn_sched_refusal {
 	CTN_REFUSED_TOO_LARGE, /* with its KV the model exceeds the empty devices */
 	CTN_REFUSED_PINNED,    /* it does not fit beside the pinned models */
-	CTN_REFUSED_DEVICE     /* a device of its model is lost */
+	CTN_REFUSED_DEVICE,    /* a device of its model is lost */
+	CTN_REFUSED_DEADLINE   /* it would not end before its deadline */
 };
 
 /* To be executed in the order given: room is made before it is used. */
@@ -127,11 +156,13 @@ struct ctn_sched_action {
 	uint32_t blocks;
 	uint64_t ticket;
 	uint64_t bytes;
+	double seconds;
+	const char *reason; /* of the policy, for people; static */
 };
 
 /*
  * Takes one event at time `now` and writes at most `max` actions (at least the number of
- * models + 8, so that any single decision finds room); returns how many.
+ * models' ranks + 8, so that any single decision finds room); returns how many.
  */
 uint32_t ctn_sched_event(struct ctn_sched *sched, uint64_t now_ns,
 			 const struct ctn_sched_event *event, struct ctn_sched_action *actions,

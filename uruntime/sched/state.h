@@ -20,12 +20,21 @@ struct sched_request {
 	bool no_step;
 	uint64_t arrival; /* a sequence number: the order of ARRIVAL events */
 	uint64_t arrival_ns;
-	uint64_t step;       /* the last step that took it, a number of its model; 0: none */
-	uint32_t prev, next; /* in its model's list of the queued or of the admitted */
+	uint64_t deadline_ns; /* UINT64_MAX: none */
+	uint64_t step;        /* the last step that took it, a number of its model; 0: none */
+	uint32_t prev, next;  /* in its model's list of the queued or of the admitted */
 };
 
 struct sched_list {
 	uint32_t head, tail; /* request slots */
+};
+
+/* What the past of a model says of its next arrival: see learn.c. */
+struct sched_gaps {
+	uint64_t last_ns;
+	uint32_t count;
+	double mean_s, square_s; /* averages of the gaps and of their squares */
+	double shape, scale_s;   /* of the Weibull distribution of that mean and CV */
 };
 
 /* What a rank has of its weights: its first layers (all of them or none without layers). */
@@ -42,11 +51,14 @@ struct sched_model {
 	uint32_t max_sequences;
 	uint32_t max_steps;
 	double weight;
-	uint64_t devices; /* bit set of its ranks' devices */
+	int32_t priority;
+	uint64_t devices;     /* bit set of its ranks' devices */
+	uint64_t first_stage; /* of those of stage 0 */
 
 	enum ctn_sched_state state;
 	bool pinned;
-	bool lost; /* one of its devices is gone */
+	bool lost;       /* one of its devices is gone */
+	bool cancelling; /* its load */
 	uint64_t ticket;
 	uint64_t last_used_ns;
 
@@ -54,10 +66,18 @@ struct sched_model {
 	uint32_t queued, admitted;
 	uint32_t ready; /* of the admitted, those that compute and are in no step */
 	/* Steps are numbered from 1; those after steps_done run. */
-	uint64_t steps_started, steps_done;
+	uint64_t steps_started, steps_done, steps_advanced;
 	uint32_t in_step[CTN_SCHED_MAX_STEPS]; /* requests of step n at n % CTN_SCHED_MAX_STEPS */
 	uint32_t kv_admitted;                  /* sum of kv_blocks of the admitted */
-	uint32_t kv_budget;                    /* blocks charged; 0 while ABSENT */
+	uint32_t kv_budget;    /* blocks charged; while ABSENT those of the paused */
+	uint64_t host_missing; /* bytes of its parts that the pool lacks */
+
+	struct sched_gaps gaps;
+	uint64_t load_bytes; /* of the load that runs: the most on one device */
+	uint64_t load_started_ns, load_due_ns, loaded_ns;
+	double step_s; /* average of its steps; 0: none yet */
+	uint64_t step_started_ns;
+	bool step_alone; /* the step that runs began when the weights were there */
 };
 
 struct ctn_sched {
@@ -74,7 +94,10 @@ struct ctn_sched {
 	uint64_t tickets;
 	uint32_t *order; /* scratch of max_models for sorting */
 
-	bool partial_drops;
+	bool partial_drops, pauses, cancels, stages, exclusive_steps;
+	uint64_t entering;       /* bit set of devices in which a step is in stage 0 */
+	double seconds_per_byte; /* of loads, on the fullest link */
+	uint32_t loads_seen;
 	uint64_t (*next_arrival)(void *arg, uint32_t model);
 	void *next_arrival_arg;
 	uint64_t wake_ns; /* set by the policy in each decision */
@@ -94,6 +117,8 @@ struct sched_policy {
 };
 
 extern const struct sched_policy sched_policy_lru;
+void sched_lru_host_need(struct ctn_sched *s, uint32_t model, uint64_t bytes,
+			 const uint64_t *host_evictable);
 
 static inline uint32_t sched_steps(const struct sched_model *m)
 {
@@ -137,21 +162,55 @@ void sched_lacking(const struct ctn_sched *s, const struct sched_model *m, uint3
 /* True when nothing is needed on any device. */
 bool sched_satisfied(const struct ctn_sched *s, const uint64_t need[CTN_SCHED_MAX_DEVICES]);
 
+/* Behind `before`, at the head when that is NO_REQUEST. */
+void sched_list_insert(struct ctn_sched *s, struct sched_list *list, uint32_t before,
+		       uint32_t slot);
 void sched_list_append(struct ctn_sched *s, struct sched_list *list, uint32_t slot);
 void sched_list_remove(struct ctn_sched *s, struct sched_list *list, uint32_t slot);
 
 /* The model is ABSENT and charges nothing. */
 void sched_forget(struct ctn_sched *s, struct sched_model *m);
 
+/* ---- learn.c ---- */
+
+/* Takes the time between arrivals into account. */
+void sched_learn_arrival(struct sched_model *m, uint64_t now_ns);
+void sched_learn_load(struct ctn_sched *s, struct sched_model *m, uint64_t now_ns);
+void sched_learn_step(struct sched_model *m, uint64_t now_ns);
+/* The chance that a request comes within `within_s`, after what was heard so far. */
+double sched_chance(const struct ctn_sched *s, const struct sched_model *m, double within_s,
+		    uint64_t now_ns);
+/* Requests per second while they come. */
+double sched_rate(const struct sched_model *m);
+/* Bytes of that load on the device that gets the most. */
+uint64_t sched_load_bytes(const struct sched_model *m);
+/* Expected seconds of a load of all that `m` lacks. */
+double sched_load_seconds(const struct ctn_sched *s, const struct sched_model *m);
+
+/* ---- steps.c ---- */
+
+/* Starts every step that can start now. */
+void sched_start_steps(struct ctn_sched *s, uint64_t now_ns);
+
+/* True when it can be dropped: nothing of it moves or runs. */
+bool sched_may_drop(const struct ctn_sched *s, const struct sched_model *m);
+
 /* Actions. Each emits and updates the mirror; the caller has checked that it is possible. */
 void sched_drop(struct ctn_sched *s, uint32_t model);
 /* Rank r keeps `layers` of the layers that it has. */
 void sched_drop_tail(struct ctn_sched *s, uint32_t model, uint32_t r, uint32_t layers);
+/* An admitted request in no step goes back to its place in the queue. */
+void sched_preempt(struct ctn_sched *s, uint32_t request);
+void sched_cancel(struct ctn_sched *s, uint32_t model);
+void sched_stage(struct ctn_sched *s, uint32_t model);
 void sched_load(struct ctn_sched *s, uint32_t model, uint32_t kv_blocks, uint64_t now_ns);
 void sched_kv_budget(struct ctn_sched *s, uint32_t model, uint32_t blocks);
+/* A model that is not there keeps KV for its paused requests alone. */
+void sched_settle_kv(struct ctn_sched *s, uint32_t model);
 void sched_admit(struct ctn_sched *s, uint32_t request, uint64_t now_ns);
 void sched_step(struct ctn_sched *s, uint32_t model, uint64_t now_ns);
-void sched_refuse(struct ctn_sched *s, uint32_t request, enum ctn_sched_refusal why);
+void sched_refuse(struct ctn_sched *s, uint32_t request, enum ctn_sched_refusal why,
+		  double retry_s);
 void sched_drop_host(struct ctn_sched *s, uint32_t model, uint64_t bytes);
 
 #endif
