@@ -190,4 +190,6 @@ check-ref: $(VENV)/.ready
 clean:
 	rm -rf $(BUILD_ROOT)
 
+include tests/kmod/kmod.mk
+
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
