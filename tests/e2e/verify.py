@@ -4,13 +4,14 @@
 import json
 import os
 import pty
+import random
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 
-from harness import BUILD, MODELS, NAMES, Daemon, check, equal, generate, golden, main, test, tool
+from harness import BUILD, MODELS, NAMES, Daemon, check, commit_seed, equal, generate, golden, main, test, tool
 
 LLAMA = NAMES[0]
 IDS = golden(LLAMA)["greedy_ids_from_bos"]
@@ -38,16 +39,25 @@ def data_of(path):
     return {name: 8 + n + t["data_offsets"][0] for name, t in header.items() if name != "__metadata__"}
 
 
-def flip(path, tensor, bits=0x10):
-    """Changes a byte of a tensor; the file keeps its size and times."""
+def rewrite(path, change):
+    """Changes the bytes of model.safetensors; the file keeps its times."""
     name = os.path.join(path, "model.safetensors")
     before = os.stat(name)
     with open(name, "r+b") as f:
+        change(f)
+    os.utime(name, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def flip(path, tensor, bits=0x10):
+    """Changes a byte of a tensor."""
+
+    def change(f):
         f.seek(data_of(path)[tensor] + 5)
         byte = f.read(1)[0]
         f.seek(-1, os.SEEK_CUR)
         f.write(bytes([byte ^ bits]))
-    os.utime(name, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    rewrite(path, change)
 
 
 WRONG = "model.layers.3.mlp.up_proj.weight"
@@ -109,6 +119,43 @@ def a_wrong_byte_never_becomes_a_token():
         equal(m.sum("computron_moves_total", move="stage", outcome="ok"), 0, "parts that were staged")
         flip(path, WRONG)
         equal(d.ids("m", [1], 16), IDS[1:17] if IDS[0] == 1 else IDS[:16], "with the right byte again")
+
+
+def spoil(path, what, rng):
+    """One bit, or the end of the file, or all weights behind the same header; the words that must tell it."""
+    data = data_of(path)
+    size = os.path.getsize(os.path.join(path, "model.safetensors"))
+    begin = min(data.values())
+    if what == "bit":
+        tensor = rng.choice(sorted(data))
+        flip(path, tensor, 1 << rng.randrange(8))
+        return ["part ", tensor]
+    if what == "cut":
+        rewrite(path, lambda f: f.truncate(rng.randrange(begin, size)))
+        return []
+    rewrite(path, lambda f: f.seek(begin) and f.write(rng.randbytes(size - begin)))
+    return ["part ", "tensor "]
+
+
+@test
+def no_spoiled_model_says_anything():
+    rng = random.Random(commit_seed())
+    models, words = folder(), {}
+    for source in NAMES:
+        for what in ("bit", "bit", "cut", "other"):
+            name = f"{source}-{len(words)}"
+            path = copy(models, name, os.path.join(MODELS, source))
+            write(path)
+            words[name] = spoil(path, what, rng) + ["model.safetensors"]
+    with Daemon(models_dir=models) as d:
+        for name in words:
+            reply = d.completions(name, [1], max_tokens=4)
+            check(reply.status >= 400 and "choices" not in reply.json, reply.status, reply.body)
+            for word in words[name]:
+                check(word in reply.error["message"], f"{name}: {word} is not in", reply.body)
+        m = d.metrics()
+        equal(m.sum("computron_moves_total", move="stage", outcome="ok"), 0, "parts that were staged")
+        equal(m.sum("computron_bytes", tier="host", state="clean"), 0, "bytes in the pool")
 
 
 @test
