@@ -36,6 +36,18 @@ struct ctn_bench_rig_config {
 	uint32_t tp, pp;
 };
 
+/*
+ * Who looks on while a load is under way, with threads of its own. `begin` is called once the
+ * load has memory on the devices, `end` as soon as it has ended or failed: then nothing of the
+ * model may be used any more. `end` comes without `begin` when there was no load.
+ */
+struct ctn_bench_observer {
+	/* `since`: no byte can have moved before. */
+	void (*begin)(void *arg, const struct ctn_bench_side *side, uint64_t since);
+	void (*end)(void *arg);
+	void *arg;
+};
+
 struct ctn_bench_rig {
 	struct ctn_device *devices[CTN_MAX_DEVICES];
 	struct ctn_stream *streams[CTN_MAX_DEVICES];
@@ -50,6 +62,7 @@ struct ctn_bench_rig {
 	uint32_t side_count;
 	const struct ctn_bench_side *resident; /* NULL: none */
 	uint64_t ticket;
+	const struct ctn_bench_observer *observer; /* of the next load; NULL: none */
 	/* Of the load under way. */
 	bool ended;
 	struct ctn_err failure;
@@ -79,16 +92,74 @@ int ctn_bench_rig_check_clean(struct ctn_bench_rig *rig, const struct ctn_bench_
 int ctn_bench_rig_bare(struct ctn_bench_rig *rig, const struct ctn_bench_side *side, uint64_t *ns,
 		       struct ctn_err *err);
 
+/* ---- what the links allow: bench_links.c -------------------------------------------------- */
+
+struct ctn_bench_phase {
+	double from; /* seconds since the start */
+	double rate[CTN_MAX_DEVICES];
+};
+
+/* By rank: all start at once, links that share an uplink get max-min fair shares of it. */
+struct ctn_bench_links {
+	uint32_t count;
+	bool limited;     /* every rank has a link with a rate, or an uplink; else all below is 0 */
+	double ceiling_s; /* bytes over links and uplinks: no order of copies is faster */
+	double end_s[CTN_MAX_DEVICES]; /* with fair shares */
+	/* Of the computation: */
+	double own[CTN_MAX_DEVICES], left[CTN_MAX_DEVICES];
+	int uplink[CTN_MAX_DEVICES];
+	double uplink_rate[CTN_MAX_DEVICES];
+	uint32_t phases;
+	struct ctn_bench_phase phase[CTN_MAX_DEVICES + 1]; /* the last one begins at the end */
+};
+
+/* -ENOMEM. Free *links. */
+int ctn_bench_links(const struct ctn_bench_rig *rig, const struct ctn_bench_side *side,
+		    struct ctn_bench_links **links);
+/* Seconds since the start before which a rank cannot have its first `bytes` bytes. */
+double ctn_bench_links_due(const struct ctn_bench_links *links, uint32_t rank, uint64_t bytes);
+
+/* ---- what can be seen of a load: bench_watch.c -------------------------------------------- */
+
+struct ctn_bench_watched {
+	uint64_t pieces;               /* looked at right before the link can have carried them */
+	uint64_t missed;               /* the machine was too late to look */
+	uint64_t early;                /* of pieces: were there */
+	double end_s[CTN_MAX_DEVICES]; /* [rank]: when its last layer's event was set */
+};
+
+/* A switch to `to` under the eyes of a thread that looks at the devices, and one a rank that
+ * waits for its layers. Not to be timed. -EPROTO when a byte was there too early. */
+int ctn_bench_watch(struct ctn_bench_rig *rig, const struct ctn_bench_side *to,
+		    struct ctn_bench_watched *watched, struct ctn_err *err);
+
 /* ---- whether the bytes arrived: bench_verify.c ------------------------------------------- */
 
-/* Overwrites the device bytes of what is resident, through the streams. */
+#define CTN_BENCH_POISON 0xdb
+
+/* Overwrites the device bytes of what is resident, through the streams: so before each drop, and
+ * memory that is free holds no parameter of any model. */
 int ctn_bench_poison(struct ctn_bench_rig *rig, struct ctn_err *err);
+
+/* The byte of the files that a frame has at `offset`. */
+int ctn_bench_file_byte(const struct ctn_bench_side *side, uint32_t part, uint64_t offset,
+			uint8_t *byte);
 
 /* The digests of a side by its files alone: runs and rectangles of the plan, read with pread. */
 int ctn_bench_digest_files(const struct ctn_bench_side *side, struct ctn_err *err);
 
 /* Reads what is resident back from the devices. -EBADMSG when a rank holds other bytes. */
 int ctn_bench_verify(struct ctn_bench_rig *rig, struct ctn_err *err);
+
+/* ---- what others measured: bench_published.c ---------------------------------------------- */
+
+struct ctn_bench_published {
+	uint32_t tp, pp;
+	double offload_s, load_s; /* means; there an evicted model is written back */
+};
+
+/* NULL: nothing was published for this placement. */
+const struct ctn_bench_published *ctn_bench_published(uint32_t tp, uint32_t pp);
 
 /* ---- figures: bench_stats.c ------------------------------------------------------------- */
 

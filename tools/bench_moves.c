@@ -38,6 +38,18 @@ static uint64_t d2h_bytes(const struct ctn_bench_rig *rig)
 	return sum;
 }
 
+static void end_observer(struct ctn_bench_rig *rig, uint32_t model, bool used)
+{
+	const struct ctn_bench_observer *observer = rig->observer;
+
+	if (!observer)
+		return;
+	rig->observer = NULL;
+	observer->end(observer->arg);
+	if (used)
+		ctn_pager_unuse(rig->pager, model);
+}
+
 /* Waits on the pager's descriptor until the load has ended. */
 static int drive(struct ctn_bench_rig *rig, uint32_t model)
 {
@@ -45,6 +57,9 @@ static int drive(struct ctn_bench_rig *rig, uint32_t model)
 	bool cancelled = false;
 
 	while (!rig->ended) {
+		/* The failure is told after the last use. */
+		if (ctn_pager_failing(rig->pager, model))
+			end_observer(rig, model, true);
 		if (rig->failure.code && !cancelled) {
 			cancelled = true;
 			ctn_pager_cancel(rig->pager, model);
@@ -59,7 +74,7 @@ static int drive(struct ctn_bench_rig *rig, uint32_t model)
 int ctn_bench_rig_switch(struct ctn_bench_rig *rig, const struct ctn_bench_side *to,
 			 struct ctn_bench_switch *took, struct ctn_err *err)
 {
-	uint64_t start, dropped, d2h = d2h_bytes(rig);
+	uint64_t start, dropped, since, d2h = d2h_bytes(rig);
 	int rc = 0;
 
 	rig->ended = false;
@@ -68,14 +83,24 @@ int ctn_bench_rig_switch(struct ctn_bench_rig *rig, const struct ctn_bench_side 
 	if (rig->resident)
 		rc = ctn_pager_drop(rig->pager, rig->resident->model);
 	dropped = ctn_now_ns();
-	if (rc)
+	if (rc) {
+		end_observer(rig, to->model, false);
 		return ctn_err_set(err, rc, "%s: drop: %s", rig->resident->dir, strerror(-rc));
+	}
 	rig->resident = NULL;
+	since = ctn_now_ns();
 	rc = ctn_pager_load(rig->pager, to->model, rig->ticket++, err);
-	if (rc)
+	if (rc) {
+		end_observer(rig, to->model, false);
 		return rc;
+	}
+	if (rig->observer) {
+		ctn_pager_use(rig->pager, to->model);
+		rig->observer->begin(rig->observer->arg, to, since);
+	}
 	rc = drive(rig, to->model);
 	took->ns = ctn_now_ns() - start;
+	end_observer(rig, to->model, true);
 	if (rc) {
 		if (err)
 			*err = rig->failure;

@@ -10,6 +10,10 @@ struct ctn_swap_samples {
 	double *load, *drop, *bare, *single;
 	uint32_t rounds, singles;
 	uint64_t d2h_bytes; /* in all that was timed */
+	/* Of the rounds that were watched instead. */
+	uint32_t watched_rounds;
+	uint64_t watched_pieces, missed_pieces;
+	double end_s[CTN_MAX_DEVICES]; /* [rank]: the latest */
 };
 
 int ctn_swap_samples_init(struct ctn_swap_samples *s, uint32_t rounds);

@@ -16,7 +16,8 @@
 struct figures {
 	double load_s, load_p95_s, drop_s, bare_s;
 	double overhead_s, overhead_p95_s; /* of the differences of each round */
-	double links_s;                    /* the slowest link's time; 0: a link without a rate */
+	double links_s;    /* no switch is faster, by links and uplinks; 0: one without a rate */
+	double fair_share; /* least of the ranks: its time with fair shares / its time; 0: none */
 	double fraction;
 	double speedup;
 	double variation; /* between the bare copies of even and of odd rounds */
@@ -49,19 +50,22 @@ void ctn_swap_samples_free(struct ctn_swap_samples *s)
 
 /* ---- figures ---------------------------------------------------------------------------- */
 
-static double links_seconds(const struct ctn_bench_rig *rig)
+static int links_figures(const struct ctn_bench_rig *rig, const struct ctn_swap_samples *s,
+			 struct figures *f)
 {
-	const struct ctn_bench_side *side = &rig->sides[0];
-	double most = 0;
+	struct ctn_bench_links *links;
+	int rc = ctn_bench_links(rig, &rig->sides[0], &links);
 
-	for (uint32_t r = 0; r < side->plan->rank_count; r++) {
-		uint64_t rate = ctn_device_props(rig->devices[r])->link_rate;
+	if (rc)
+		return rc;
+	f->links_s = links->ceiling_s;
+	for (uint32_t r = 0; r < links->count && links->limited && s->watched_rounds; r++) {
+		double part = links->end_s[r] / s->end_s[r];
 
-		if (rate == 0)
-			return 0;
-		most = fmax(most, (double)side->bytes[r] / (double)rate);
+		f->fair_share = r ? fmin(f->fair_share, part) : part;
 	}
-	return most;
+	free(links);
+	return 0;
 }
 
 /* `scratch` has room for all rounds. */
@@ -95,11 +99,16 @@ static enum ctn_stage_method main_method(struct ctn_stage *stage)
 static int compute(struct ctn_bench_rig *rig, struct ctn_swap_samples *s, struct figures *f)
 {
 	struct ctn_pool_stats pool;
-	double *over = calloc(s->rounds, sizeof(*over));
+	double *over;
+	int rc;
 
+	*f = (struct figures){.speedup = 1, .method = main_method(rig->stage)};
+	rc = links_figures(rig, s, f);
+	if (rc)
+		return rc;
+	over = calloc(s->rounds, sizeof(*over));
 	if (!over)
 		return -ENOMEM;
-	*f = (struct figures){.speedup = 1, .method = main_method(rig->stage)};
 	f->variation = variation(s, over);
 	for (uint32_t i = 0; i < s->rounds; i++)
 		over[i] = s->load[i] - s->bare[i];
@@ -112,7 +121,6 @@ static int compute(struct ctn_bench_rig *rig, struct ctn_swap_samples *s, struct
 	f->bare_s = ctn_bench_median(s->bare, s->rounds);
 	if (s->singles)
 		f->speedup = ctn_bench_median(s->single, s->singles) / f->load_s;
-	f->links_s = links_seconds(rig);
 	f->fraction = (f->links_s > 0 ? f->links_s : f->bare_s) / f->load_s;
 	for (uint32_t r = 0; r < rig->sides[0].plan->rank_count; r++)
 		f->bytes += rig->sides[0].bytes[r];
@@ -133,11 +141,20 @@ static const char *verdict(const struct figures *f)
 
 /* ---- telling ---------------------------------------------------------------------------- */
 
+static json_t *published_json(const struct ctn_plan *plan)
+{
+	const struct ctn_bench_published *p = ctn_bench_published(plan->tp, plan->pp);
+
+	return p ? json_pack("{s:f, s:f, s:f}", "offload_s", p->offload_s, "load_s", p->load_s,
+			     "speedup", ctn_bench_published(1, 1)->load_s / p->load_s)
+		 : json_null();
+}
+
 static int print_json(const struct ctn_bench_rig *rig, const struct ctn_swap_samples *s,
 		      const struct figures *f)
 {
 	const struct ctn_plan *plan = rig->sides[0].plan;
-	json_t *rates = json_array(), *bytes = json_array(), *root;
+	json_t *rates = json_array(), *bytes = json_array(), *ends = json_array(), *root;
 	int rc = 0;
 
 	for (uint32_t r = 0; r < plan->rank_count; r++) {
@@ -146,6 +163,7 @@ static int print_json(const struct ctn_bench_rig *rig, const struct ctn_swap_sam
 		rc |= json_array_append_new(rates, json_integer((json_int_t)rate));
 		rc |= json_array_append_new(bytes,
 					    json_integer((json_int_t)rig->sides[0].bytes[r]));
+		rc |= json_array_append_new(ends, json_real(s->end_s[r]));
 	}
 	root = json_pack("{s:f, s:f, s:f, s:f, s:f, s:I, s:s, s:f, s:f, s:f, s:f, s:s, s:f}",
 			 "load_s", f->load_s, "speedup", f->speedup, "fraction_of_links",
@@ -161,11 +179,18 @@ static int print_json(const struct ctn_bench_rig *rig, const struct ctn_swap_sam
 			  (int)s->rounds, "family", ctn_family_name(plan->ckpt->family),
 			  "stage_method", ctn_stage_method_name(f->method), "pool_provider",
 			  f->provider, "link_bytes_per_s", rates, "rank_bytes", bytes));
+	rc |= json_object_update_new(
+		root,
+		json_pack("{s:i, s:I, s:I, s:f, s:O, s:o}", "watched_rounds",
+			  (int)s->watched_rounds, "watched_pieces", (json_int_t)s->watched_pieces,
+			  "missed_pieces", (json_int_t)s->missed_pieces, "fair_share",
+			  f->fair_share, "rank_s", ends, "published_2023", published_json(plan)));
 	if (rc == 0)
 		rc = json_dumpf(root, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
 	json_decref(root);
 	json_decref(rates);
 	json_decref(bytes);
+	json_decref(ends);
 	if (rc)
 		return -ENOMEM;
 	putchar('\n');
@@ -189,6 +214,7 @@ static void print_table(const struct ctn_bench_rig *rig, const struct ctn_swap_s
 			const struct figures *f)
 {
 	const struct ctn_bench_side *side = &rig->sides[0];
+	const struct ctn_bench_published *p = ctn_bench_published(side->plan->tp, side->plan->pp);
 	char size[32];
 
 	printf("switch between two models of %s (%s), tp %u, pp %u, %u rounds\n",
@@ -203,7 +229,7 @@ static void print_table(const struct ctn_bench_rig *rig, const struct ctn_swap_s
 	row("overhead_s", f->overhead_s, "load less bare copy, median of the rounds' differences");
 	row("overhead_p95_s", f->overhead_p95_s, "95 %% of the differences are no larger");
 	if (f->links_s > 0)
-		row("links_s", f->links_s, "bytes of a rank over its link, the slowest");
+		row("links_s", f->links_s, "bytes over links and uplinks, the slowest");
 	row("fraction_of_links", f->fraction,
 	    f->links_s > 0 ? "links_s / load_s"
 			   : "bare_s / load_s: the links have no rate (link= is not set)");
@@ -211,6 +237,19 @@ static void print_table(const struct ctn_bench_rig *rig, const struct ctn_swap_s
 	row("bare_variation", f->variation, "the bare copy against itself: %s", verdict(f));
 	printf("%-18s %12" PRIu64 "  that left the devices while the clock ran\n", "d2h_bytes",
 	       s->d2h_bytes);
+	if (f->links_s > 0) {
+		row("fair_share", f->fair_share,
+		    "time of a rank with fair shares / its time, the least");
+		printf("%-18s %12" PRIu64 "  looked at before their time: none was there "
+		       "(%" PRIu64 " looked at too late)\n",
+		       "watched_pieces", s->watched_pieces, s->missed_pieces);
+	}
+	if (p) {
+		printf("\nOPT-13B on four A100 in 2023 (arXiv 2306.13835), at this tp and pp\n");
+		row("load_s", p->load_s, "after an offload of %.3f s", p->offload_s);
+		row("speedup", ctn_bench_published(1, 1)->load_s / p->load_s,
+		    "over one device, likewise");
+	}
 }
 
 int ctn_swap_report(struct ctn_bench_rig *rig, struct ctn_swap_samples *s, bool json,

@@ -12,8 +12,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#define CHUNK  CTN_MIB
-#define POISON 0xdb
+#define CHUNK CTN_MIB
 
 /* ---- devices ---------------------------------------------------------------------------- */
 
@@ -55,7 +54,7 @@ int ctn_bench_poison(struct ctn_bench_rig *rig, struct ctn_err *err)
 	int rc = poison ? 0 : -ENOMEM;
 
 	if (poison)
-		memset(poison, POISON, CHUNK);
+		memset(poison, CTN_BENCH_POISON, CHUNK);
 	for (uint32_t r = 0; r < rig->resident->plan->rank_count && rc == 0; r++)
 		rc = each_piece(rig, r, poison_piece, poison);
 	free(poison);
@@ -206,6 +205,22 @@ static int digest_rank(const struct file_reader *reader, const struct ctn_rank_p
 		for (uint32_t k = 0; k < rank->shards[i].piece_count && rc == 0; k++)
 			rc = digest_rects(reader, &rank->shards[i].pieces[k]);
 	}
+	return rc;
+}
+
+int ctn_bench_file_byte(const struct ctn_bench_side *side, uint32_t part, uint64_t offset,
+			uint8_t *byte)
+{
+	const struct ctn_run *run = find_run(&side->plan->parts[part], offset);
+	int fd, rc;
+
+	if (!run)
+		return -ENODATA;
+	fd = ctn_open_regular(side->plan->ckpt->files[run->file].path, NULL, NULL);
+	if (fd < 0)
+		return fd;
+	rc = ctn_pread_all(fd, byte, 1, run->file_offset + (offset - run->frame_offset));
+	close(fd);
 	return rc;
 }
 

@@ -115,6 +115,21 @@ def bench_swap_four_ranks():
     check(bound < result["load_s"] < 3 * bound, result)
     check(abs(result["fraction_of_links"] - bound / result["load_s"]) < 1e-6, result)
     check(1 < result["speedup"] < 6, result)
+    check(result["watched_pieces"] > 0 and len(result["rank_s"]) == 4, result)
+    equal(result["published_2023"]["load_s"], 0.4231)
+
+
+@test
+def bench_swap_over_shared_uplinks():
+    device = ("--device", "host:4,mem=64M,link=50M,uplink=0-1:60M,2-3:60M")
+    result = bench_swap(*device, "--synthetic", "opt,bytes=16M", "--tp", "4", "--rounds", "4")
+    ranks = result["rank_bytes"]
+    bound = max(sum(ranks[:2]), sum(ranks[2:])) / 60e6
+    check(abs(result["fraction_of_links"] - bound / result["load_s"]) < 1e-6, result)
+    check(bound < result["load_s"] < 2 * bound, result)
+    check(0.5 < result["fair_share"] < 1.01, result)
+    for pair in (result["rank_s"][:2], result["rank_s"][2:]):
+        check(max(pair) < 1.2 * min(pair), "ranks with equal bytes and an uplink in common end together", result)
 
 
 @test

@@ -1,54 +1,11 @@
 // SPDX-License-Identifier: MIT
 /* What `computron bench` stands on: that it would see wrong bytes, and what it times. */
-#include "test.h"
-
 #include "tools/bench.h"
 #include "tools/synthetic.h"
 
+#include "bench_fixture.h"
+
 #include <errno.h>
-
-/* Two models of 12 MiB, whatever the test. The folders lie in a cache of this program. */
-static const char *model(unsigned int i)
-{
-	static char *dirs[CTN_BENCH_MODELS];
-	struct ctn_synthetic s = {.family = "opt", .bytes = 12 << 20, .seed = i};
-	struct ctn_err err = {0};
-
-	setenv("XDG_CACHE_HOME", ctn_test_tmpdir(), 1);
-	if (!dirs[i] && ctn_synthetic_get(&s, &dirs[i], &err)) {
-		fprintf(stderr, "%s\n", err.msg);
-		exit(2);
-	}
-	return dirs[i];
-}
-
-static struct ctn_bench_rig_config config(const char *device, uint32_t tp, uint32_t pp)
-{
-	return (struct ctn_bench_rig_config){.device = device,
-					     .pool = "plain",
-					     .dirs = {model(0), model(1)},
-					     .tp = tp,
-					     .pp = pp};
-}
-
-static void open_rig(const char *device, uint32_t tp, uint32_t pp, struct ctn_bench_rig *rig)
-{
-	struct ctn_bench_rig_config cfg = config(device, tp, pp);
-	struct ctn_err err = {0};
-
-	if (ctn_bench_rig_open(&cfg, rig, &err)) {
-		fprintf(stderr, "%s\n", err.msg);
-		exit(2);
-	}
-}
-
-static void switch_to(struct ctn_bench_rig *rig, uint32_t side, struct ctn_bench_switch *took)
-{
-	struct ctn_err err = {0};
-
-	CU_ASSERT_EQUAL_FATAL(ctn_bench_rig_switch(rig, &rig->sides[side], took, &err), 0);
-	CU_ASSERT_PTR_EQUAL(rig->resident, &rig->sides[side]);
-}
 
 /* Turns one bit of a byte that a load brings: the last one of the rank's last rectangle, or the
  * first one of its first. */
