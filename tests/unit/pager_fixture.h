@@ -62,10 +62,10 @@ static inline void on_event(void *arg, const struct ctn_pager_event *ev)
 	}
 }
 
-static inline void rig_open(struct rig *rig, const char *device, const char *provider,
-			    uint64_t pool)
+/* `stage` without its pool. */
+static inline void rig_open_with(struct rig *rig, const char *device, const char *provider,
+				 uint64_t pool, struct ctn_stage_config stage)
 {
-	struct ctn_stage_config stage = {.method = -1, .hash = true};
 	struct ctn_pager_config cfg = {
 		.max_models = MAX_MODELS, .poison = true, .event = on_event, .event_arg = rig};
 	struct ctn_err err = {0};
@@ -83,6 +83,14 @@ static inline void rig_open(struct rig *rig, const char *device, const char *pro
 	cfg.devices = rig->devices;
 	cfg.device_count = rig->device_count;
 	CU_ASSERT_EQUAL_FATAL(ctn_pager_new(&cfg, &rig->pager, &err), 0);
+}
+
+static inline void rig_open(struct rig *rig, const char *device, const char *provider,
+			    uint64_t pool)
+{
+	struct ctn_stage_config stage = {.method = -1, .hash = true};
+
+	rig_open_with(rig, device, provider, pool, stage);
 }
 
 /* Closes all, after holding that no byte is left anywhere. */

@@ -135,25 +135,41 @@ static bool holds_all(const struct pager_model *m, const struct pager_shard *s)
 	return true;
 }
 
-/* Copies in execution order, as far as the frames are there. */
+/* The next shard of a rank that its frames and its link allow; NULL: none now. */
+static struct pager_shard *next_ready(struct pager_rank *rank)
+{
+	for (; rank->next < rank->plan->layer_count; rank->next++) {
+		struct pager_shard *s = &rank->shards[rank->next];
+
+		if (s->state == DEVICE_RESIDENT)
+			continue;
+		if (!holds_all(rank->model, s) || rank->copies_in_flight == COPIES_AHEAD)
+			break;
+		return s;
+	}
+	return NULL;
+}
+
+/* Copies in execution order, as far as the frames are there. One a rank at a time, so that all
+ * links start at once. */
 static void submit_ready(struct pager_model *m)
 {
 	struct ctn_err err = {0};
+	bool more = true;
 
-	for (uint32_t r = 0; r < m->plan->rank_count; r++) {
-		struct pager_rank *rank = &m->ranks[r];
+	while (more) {
+		more = false;
+		for (uint32_t r = 0; r < m->plan->rank_count; r++) {
+			struct pager_shard *s = next_ready(&m->ranks[r]);
 
-		for (; rank->next < rank->plan->layer_count; rank->next++) {
-			struct pager_shard *s = &rank->shards[rank->next];
-
-			if (s->state == DEVICE_RESIDENT)
+			if (!s)
 				continue;
-			if (!holds_all(m, s) || rank->copies_in_flight == COPIES_AHEAD)
-				break;
 			if (pager_submit(s, &err)) {
 				pager_fail(m, err.code, &err);
 				return;
 			}
+			m->ranks[r].next++;
+			more = true;
 		}
 	}
 }
@@ -185,7 +201,7 @@ static void ask_for_room(struct pager_model *m, const struct pager_part *part)
 }
 
 /*
- * Acquires parts in execution order. Returns false when the pool has no room for the next: then
+ * Acquires parts in their order. Returns false when the pool has no room for the next: then
  * younger loads must not take what there is.
  */
 static bool acquire_parts(struct pager_model *m, bool may_alloc, bool oldest)
@@ -193,7 +209,7 @@ static bool acquire_parts(struct pager_model *m, bool may_alloc, bool oldest)
 	struct ctn_err err = {0};
 
 	for (uint32_t i = 0; i < m->plan->part_count; i++) {
-		struct pager_part *part = &m->parts[i];
+		struct pager_part *part = &m->parts[m->order[i]];
 		enum host_result r;
 
 		if (part->need == 0 || part->state != HOST_ABSENT)

@@ -127,6 +127,7 @@ static void free_model(struct pager_model *m)
 			free_rank(&m->ranks[r]);
 	}
 	free(m->ranks);
+	free(m->order);
 	free(m->parts);
 	free(m);
 }
@@ -251,6 +252,9 @@ int ctn_pager_add_model(struct ctn_pager *p, const struct ctn_plan *plan, const 
 		m->parts[i].model = m;
 		m->parts[i].plan = &plan->parts[i];
 	}
+	rc = pager_order(plan, stats.total_bytes, &m->order);
+	if (rc)
+		goto fail;
 	for (uint32_t r = 0; r < plan->rank_count; r++) {
 		CTN_ASSERT(devices[r] < p->device_count);
 		rc = add_rank(m, r, devices[r]);

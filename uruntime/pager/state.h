@@ -77,6 +77,7 @@ struct pager_model {
 	const struct ctn_plan *plan;
 	struct pager_rank *ranks; /* plan->rank_count */
 	struct pager_part *parts; /* plan->part_count */
+	uint32_t *order;          /* of the parts: in which they are acquired */
 	uint32_t uses;
 	struct pager_load load;
 	struct pager_model *prev, *next; /* active loads by ticket, or ended ones */
@@ -132,6 +133,9 @@ struct ctn_pager {
 void pager_shard_state(struct pager_shard *s, enum device_state state);
 void pager_part_state(struct pager_part *part, enum host_state state);
 void pager_claim_bytes(struct ctn_claim *claim, uint64_t bytes);
+
+/* order.c: *order is to be freed, also after a failure */
+int pager_order(const struct ctn_plan *plan, uint64_t pool_bytes, uint32_t **order);
 
 /* load.c */
 void pager_pump(struct ctn_pager *p);
