@@ -54,7 +54,7 @@ WARN := -Wall -Wextra $(if $(filter 1,$(WERROR)),-Werror) -Wshadow -Wstrict-prot
 	-Wno-unused-parameter
 CFLAGS ?= -g
 ALL_CFLAGS := -std=c11 -D_GNU_SOURCE $(WARN) $(OPT_$(VARIANT)) $(CFLAGS) -fno-math-errno -pthread -MMD -MP \
-	-Iuruntime -I. $(PKG_CFLAGS) $(BLAS_CFLAGS)
+	-Iuruntime -Ikmod/include/uapi -I. $(PKG_CFLAGS) $(BLAS_CFLAGS)
 ALL_LDFLAGS := $(OPT_$(VARIANT)) $(LDFLAGS) -pthread
 LIBS := $(PKG_LIBS) $(BLAS_LIBS) -lunistring -lm -ldl
 
@@ -67,6 +67,9 @@ UNIT := $(UNIT_SRC:tests/unit/%.c=$(BUILD)/tests/unit/%)
 # its members.
 SERVER_UNIT := $(filter $(BUILD)/tests/unit/test_server%,$(UNIT))
 SERVER_UNIT_SRC := $(addprefix tests/unit/,http_fixture.c fake_engine.c fake_tokenizer.c)
+# These stand on a pretended kernel module.
+KMOD_UNIT := $(foreach u,$(UNIT),$(if $(findstring _kmod,$(notdir $u)),$u))
+KMOD_UNIT_SRC := $(addprefix tests/unit/,fake_kmod.c fake_kmod_frames.c)
 
 comma := ,
 obj = $(1:%.c=$(BUILD)/obj/%.o)
@@ -100,6 +103,7 @@ $(BUILD)/computron: $(call obj,tools/computron.c) $(TOOL_LIB) $(LIB)
 	@$(CC) $(ALL_LDFLAGS) $^ -o $@ $(LIBS)
 
 $(SERVER_UNIT): $(call obj,$(SERVER_UNIT_SRC))
+$(KMOD_UNIT): $(call obj,$(KMOD_UNIT_SRC))
 $(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/obj/tests/unit/main.o $(TOOL_LIB) $(LIB)
 	@mkdir -p $(@D)
 	@echo "LD $@"
@@ -123,7 +127,7 @@ $(BUILD)/tests/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(call obj,$(FUZZ_SHARED)) $(
 .PHONY: unit fuzz
 fuzz: $(FUZZ)
 unit: $(UNIT)
-.SECONDARY: $(call obj,$(UNIT_SRC) $(SERVER_UNIT_SRC) tests/unit/main.c $(wildcard tests/fuzz/*.c))
+.SECONDARY: $(call obj,$(UNIT_SRC) $(SERVER_UNIT_SRC) $(KMOD_UNIT_SRC) tests/unit/main.c $(wildcard tests/fuzz/*.c))
 
 # ---- the commands of people ---------------------------------------------------------------
 

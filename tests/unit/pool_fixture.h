@@ -6,7 +6,18 @@
 #include "test.h"
 #include "pool/pool.h"
 
+#include <errno.h>
 #include <sys/utsname.h>
+
+/* The choice of a provider is that of a machine without the kernel module. */
+static inline int ctn_test_no_module(void *ctx, const char *path)
+{
+	(void)ctx;
+	(void)path;
+	return -ENOENT;
+}
+
+static const struct ctn_kmod_sys ctn_test_no_kmod = {.open = ctn_test_no_module};
 
 static inline struct ctn_pool *ctn_test_pool(const char *provider, uint64_t bytes, uint64_t segment,
 					     bool poison)
@@ -16,7 +27,8 @@ static inline struct ctn_pool *ctn_test_pool(const char *provider, uint64_t byte
 				      .segment_bytes = segment,
 				      .hot_bytes = UINT64_MAX,
 				      .node = -1,
-				      .poison = poison};
+				      .poison = poison,
+				      .kmod_sys = &ctn_test_no_kmod};
 	struct ctn_err err = {0};
 	struct ctn_pool *pool;
 

@@ -403,10 +403,11 @@ static void test_large_frames_are_filled_by_threads(void)
 
 static void test_providers_in_order(void)
 {
-	CU_ASSERT_STRING_EQUAL(ctn_pool_provider_name(0), "hugetlb");
-	CU_ASSERT_STRING_EQUAL(ctn_pool_provider_name(1), "thp");
-	CU_ASSERT_STRING_EQUAL(ctn_pool_provider_name(2), "plain");
-	CU_ASSERT_PTR_NULL(ctn_pool_provider_name(3));
+	CU_ASSERT_STRING_EQUAL(ctn_pool_provider_name(0), "kmod");
+	CU_ASSERT_STRING_EQUAL(ctn_pool_provider_name(1), "hugetlb");
+	CU_ASSERT_STRING_EQUAL(ctn_pool_provider_name(2), "thp");
+	CU_ASSERT_STRING_EQUAL(ctn_pool_provider_name(3), "plain");
+	CU_ASSERT_PTR_NULL(ctn_pool_provider_name(4));
 }
 
 static void test_the_best_provider_is_taken(void)

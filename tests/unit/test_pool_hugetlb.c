@@ -126,7 +126,8 @@ static void test_too_few(void)
 {
 	uint64_t want = (uint64_t)(usable() + 5) * 2 * CTN_MIB;
 	unsigned long need = count("nr_hugepages") + 5;
-	struct ctn_pool_config cfg = {.provider = "hugetlb", .bytes = want, .node = -1};
+	struct ctn_pool_config cfg = {
+		.provider = "hugetlb", .bytes = want, .node = -1, .kmod_sys = &ctn_test_no_kmod};
 	char number[64], free_pages[64];
 	struct ctn_pool_stats s;
 	struct ctn_err err = {0};
@@ -143,7 +144,7 @@ static void test_too_few(void)
 	CU_ASSERT_EQUAL_FATAL(ctn_pool_open(&cfg, &pool, &err), 0);
 	ctn_pool_get_stats(pool, false, &s);
 	CU_ASSERT_STRING_NOT_EQUAL(s.provider, "hugetlb");
-	CU_ASSERT_EQUAL(strncmp(s.why, "hugetlb: ", 9), 0);
+	CU_ASSERT_PTR_NOT_NULL(strstr(s.why, "; hugetlb: "));
 	CU_ASSERT_PTR_NOT_NULL(strstr(s.why, number));
 	ctn_pool_close(pool);
 }
@@ -158,7 +159,7 @@ static void test_preferred_when_enough(void)
 	pool = ctn_test_pool(NULL, 8 * CTN_MIB, 0, false);
 	ctn_pool_get_stats(pool, false, &s);
 	CU_ASSERT_STRING_EQUAL(s.provider, "hugetlb");
-	CU_ASSERT_STRING_EQUAL(s.why, "");
+	CU_ASSERT_PTR_NULL(strstr(s.why, "hugetlb"));
 	ctn_pool_close(pool);
 }
 

@@ -6,19 +6,21 @@
 #include <errno.h>
 
 static const struct ctn_pool_config before = {
-	.bytes = 7, .hot_bytes = UINT64_MAX, .segment_bytes = 9, .node = -1};
+	.bytes = 7, .bytes_wished = true, .hot_bytes = UINT64_MAX, .segment_bytes = 9, .node = -1};
 
 static void test_what_is_named_is_set(void)
 {
 	struct ctn_pool_config cfg = before;
 	struct ctn_opts opts;
 
-	CU_ASSERT_EQUAL_FATAL(
-		ctn_pool_parse_spec("kmod:big,size=3G,hot=512M,segment=64M", &opts, &cfg, NULL), 0);
+	CU_ASSERT_EQUAL_FATAL(ctn_pool_parse_spec("kmod:big,size=3G,hot=512M,floor=1G,segment=64M",
+						  &opts, &cfg, NULL),
+			      0);
 	CU_ASSERT_STRING_EQUAL(cfg.provider, "kmod");
 	CU_ASSERT_STRING_EQUAL(cfg.name, "big");
 	CU_ASSERT_EQUAL(cfg.bytes, 3221225472u);
 	CU_ASSERT_EQUAL(cfg.hot_bytes, 536870912u);
+	CU_ASSERT_EQUAL(cfg.floor_bytes, 1073741824u);
 	CU_ASSERT_EQUAL(cfg.segment_bytes, 67108864u);
 	ctn_opts_free(&opts);
 }
@@ -32,6 +34,7 @@ static void test_the_rest_stays(void)
 	CU_ASSERT_PTR_NULL(cfg.provider);
 	CU_ASSERT_PTR_NULL(cfg.name);
 	CU_ASSERT_EQUAL(cfg.bytes, 1048576u);
+	CU_ASSERT_FALSE(cfg.bytes_wished);
 	CU_ASSERT_EQUAL(cfg.hot_bytes, before.hot_bytes);
 	CU_ASSERT_EQUAL(cfg.segment_bytes, before.segment_bytes);
 	ctn_opts_free(&opts);
@@ -41,6 +44,7 @@ static void test_the_rest_stays(void)
 	CU_ASSERT_STRING_EQUAL(cfg.provider, "plain");
 	CU_ASSERT_PTR_NULL(cfg.name);
 	CU_ASSERT_EQUAL(cfg.bytes, before.bytes);
+	CU_ASSERT_TRUE(cfg.bytes_wished);
 	ctn_opts_free(&opts);
 }
 

@@ -220,7 +220,8 @@ static int check_host(struct ctn_pager *p, struct ctn_err *err)
 			     stats.loading_bytes);
 	if (!rc)
 		rc = differs(err, "host", "total, by the pool's allocator",
-			     stats.free_bytes + stats.loading_bytes + stats.clean_bytes,
+			     stats.free_bytes + stats.loading_bytes + stats.clean_bytes +
+				     stats.held_bytes,
 			     stats.total_bytes);
 	return rc;
 }

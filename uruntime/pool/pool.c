@@ -8,10 +8,8 @@
 
 /* In order of preference. */
 static const struct ctn_pool_provider *const providers[] = {
-	&ctn_pool_provider_hugetlb,
-	&ctn_pool_provider_thp,
-	&ctn_pool_provider_plain,
-	&ctn_pool_provider_lossy,
+	&ctn_pool_provider_kmod,  &ctn_pool_provider_hugetlb, &ctn_pool_provider_thp,
+	&ctn_pool_provider_plain, &ctn_pool_provider_lossy,
 };
 
 static const struct ctn_pool_provider *find_provider(const char *name)
@@ -64,7 +62,7 @@ static int open_named(const struct ctn_pool_config *cfg, struct ctn_pool **pool,
 
 static int open_best(const struct ctn_pool_config *cfg, struct ctn_pool **pool, struct ctn_err *err)
 {
-	char reasons[256] = "", why[200] = "";
+	char reasons[512] = "", why[200] = "";
 	int rc = -ENOTSUP;
 
 	for (size_t i = 0; i < CTN_ARRAY_LEN(providers); i++) {

@@ -57,38 +57,62 @@ struct ctn_segment {
 	bool hot; /* to be registered for DMA */
 };
 
+/*
+ * The seam for calls on the module's files: tests put a pretended module here. Each member behaves
+ * like the call it is named after, but returns a negative errno. The descriptor of a pool can be
+ * polled.
+ */
+struct ctn_kmod_sys {
+	int (*open)(void *ctx, const char *path);
+	int (*close)(void *ctx, int fd);
+	int (*ioctl)(void *ctx, int fd, unsigned long request, void *arg);
+	/* PROT_READ, MAP_SHARED, at `addr`. */
+	int (*mmap)(void *ctx, void *addr, uint64_t bytes, int fd, uint64_t offset);
+	ssize_t (*read)(void *ctx, int fd, void *buf, size_t len);
+	void *ctx;
+};
+
 struct ctn_pool_config {
-	const char *provider;   /* "hugetlb", "thp", "plain", "lossy"; NULL: the best there is */
-	const char *name;       /* kmod: the pool's name; else NULL */
+	const char *provider;   /* "kmod", "hugetlb", "thp", "plain", "lossy"; NULL: the best */
+	const char *name;       /* kmod: the pool's name, NULL: "computron"; else NULL */
 	uint64_t bytes;         /* whole pool, rounded down to CTN_EXTENT_ALIGN */
-	uint64_t hot_bytes;     /* whole segments that fit in it are hot; UINT64_MAX: all */
+	bool bytes_wished;      /* kmod: a pool that is there already is taken whatever its size */
+	uint64_t hot_bytes;     /* whole segments that fit in it are hot; UINT64_MAX: as the
+				 * provider has it: all, of kmod none */
+	uint64_t floor_bytes;   /* kmod: CLEAN frames that the kernel leaves when memory is short */
 	uint64_t segment_bytes; /* 0: 1 GiB */
 	int node;               /* NUMA node, -1 any */
-	bool poison;            /* fill with 0xdb on evict and abort (test builds) */
+	bool poison;            /* fill with 0xdb on evict and abort (test builds; not kmod) */
+	const struct ctn_kmod_sys *kmod_sys; /* NULL: the real calls */
 };
 
 struct ctn_pool_stats {
 	const char *provider;
-	char why[256]; /* why a better provider was not taken; empty: none better */
+	char why[512]; /* why a better provider was not taken; empty: none better */
 	uint64_t total_bytes;
 	uint64_t free_bytes;    /* by the allocator */
 	uint64_t loading_bytes; /* by a walk over the frames, as are the next two */
 	uint64_t clean_bytes;
 	uint64_t leased_bytes; /* included in clean_bytes */
+	uint64_t held_bytes;   /* kmod, likewise by a walk: in LOADING frames of other processes,
+				* and in what was given up while a device could still write to it */
 	uint64_t frames;
 	uint64_t resident_bytes; /* the kernel's own figures for these mappings: Rss and hugetlb, */
 	uint64_t huge_bytes;     /* AnonHugePages, ShmemPmdMapped and hugetlb of /proc/self/smaps */
+	uint64_t module_bytes;   /* kmod: what the module finds in the pool, mapped here or not, */
+	uint64_t module_huge_bytes; /* and in huge pages; with_proc only */
 	uint64_t evictions;
 	uint64_t refused_evictions;
+	uint64_t losses; /* frames that were lost, see ctn_pool_next_loss */
 };
 
 /* The size of a pool that nobody sized: a quarter of the memory that can be had. */
 uint64_t ctn_pool_default_bytes(void);
 
 /*
- * "[PROVIDER[:NAME],]size=SIZE[,hot=SIZE][,segment=SIZE]": sets what it names, and leaves the rest
- * of `cfg` as it is. Strings of `cfg` live in `opts`, which the caller frees in any case. -EINVAL,
- * -ERANGE, -ENOMEM.
+ * "[PROVIDER[:NAME],]size=SIZE[,hot=SIZE][,floor=SIZE][,segment=SIZE]": sets what it names, and
+ * leaves the rest of `cfg` as it is. Strings of `cfg` live in `opts`, which the caller frees in any
+ * case. -EINVAL, -ERANGE, -ENOMEM.
  */
 int ctn_pool_parse_spec(const char *spec, struct ctn_opts *opts, struct ctn_pool_config *cfg,
 			struct ctn_err *err);

@@ -53,9 +53,10 @@ struct ctn_pool_provider {
 struct ctn_pool {
 	const struct ctn_pool_ops *ops;
 	const struct ctn_pool_provider *provider;
-	char why[256];
+	char why[512];
 };
 
+extern const struct ctn_pool_provider ctn_pool_provider_kmod;
 extern const struct ctn_pool_provider ctn_pool_provider_hugetlb;
 extern const struct ctn_pool_provider ctn_pool_provider_thp;
 extern const struct ctn_pool_provider ctn_pool_provider_plain;

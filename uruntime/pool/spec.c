@@ -14,8 +14,9 @@ uint64_t ctn_pool_default_bytes(void)
 int ctn_pool_parse_spec(const char *spec, struct ctn_opts *opts, struct ctn_pool_config *cfg,
 			struct ctn_err *err)
 {
-	static const char *const known[] = {"", "size", "hot", "segment", NULL};
-	uint64_t *const sizes[] = {NULL, &cfg->bytes, &cfg->hot_bytes, &cfg->segment_bytes};
+	static const char *const known[] = {"", "size", "hot", "floor", "segment", NULL};
+	uint64_t *const sizes[] = {NULL, &cfg->bytes, &cfg->hot_bytes, &cfg->floor_bytes,
+				   &cfg->segment_bytes};
 	int rc = ctn_opts_parse(spec, opts, err);
 	char *colon;
 
@@ -30,6 +31,8 @@ int ctn_pool_parse_spec(const char *spec, struct ctn_opts *opts, struct ctn_pool
 		if (rc)
 			ctn_err_prefix(err, "%s", known[i]);
 	}
+	if (rc == 0 && ctn_opts_get(opts, "size"))
+		cfg->bytes_wished = false;
 	if (rc || opts->items[0].key[0])
 		return rc;
 	cfg->provider = opts->items[0].value;
