@@ -286,6 +286,15 @@ static int ranks_forward(struct ranks *r, const struct ctn_step *step, float *lo
 	return r->rank[0].rc;
 }
 
+/* Room for a row a token of the largest step. */
+static float *new_logits(const struct ranks *r)
+{
+	float *logits = malloc((size_t)r->limits.max_rows * r->ckpt->arch.vocab * sizeof(float));
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(logits);
+	return logits;
+}
+
 /* ---- sequences ---- */
 
 #define MAX_CONTEXT 512

@@ -5,8 +5,7 @@
  */
 #include "test.h"
 #include "ranks.h"
-
-#include <jansson.h>
+#include "reference.h"
 
 static const struct ctn_limits limits = {
 	.max_tokens = 64, .max_sequences = 4, .max_blocks = 40, .max_rows = 64};
@@ -17,14 +16,6 @@ static const char *const models[] = {"llama-stories260k", "opt-tinystories", "gp
 static const struct split {
 	uint32_t tp, pp;
 } splits[] = {{1, 1}, {2, 1}, {4, 1}, {1, 2}, {1, 4}, {2, 2}, {4, 2}, {2, 4}, {4, 4}};
-
-static float *new_logits(const struct ranks *r)
-{
-	float *logits = malloc((size_t)limits.max_rows * r->ckpt->arch.vocab * sizeof(float));
-
-	CU_ASSERT_PTR_NOT_NULL_FATAL(logits);
-	return logits;
-}
 
 static const char *model_dir(const char *name)
 {
@@ -199,87 +190,27 @@ static void test_chunks_and_mixed_batches_change_nothing(void)
 
 /* ---- the reference ---- */
 
-/* Runs a program of tests/ref; its output as JSON, or NULL when it writes nothing. */
-static json_t *run_ref(const char *command)
-{
-	json_t *root = NULL;
-	FILE *f = popen(command, "r");
-	int c;
-
-	CU_ASSERT_PTR_NOT_NULL_FATAL(f);
-	c = fgetc(f);
-	if (c != EOF) {
-		ungetc(c, f);
-		root = json_loadf(f, 0, NULL);
-	}
-	if (pclose(f) != 0) {
-		printf("# failed: %s\n", command);
-		CU_FAIL("a program of tests/ref failed");
-	}
-	return root;
-}
-
-#define IDS 45u
-
-/* IDS ids in chunks; returns the largest difference from the reference's logits. */
-static double diff_from(struct ranks *r, const uint32_t *ids, json_t *reference)
-{
-	static const uint32_t chunks[] = {7, 1, 19, 1, 17};
-	struct seq seq = {.len = IDS}, *seqs[] = {&seq};
-	uint32_t vocab = r->ckpt->arch.vocab;
-	float *logits = new_logits(r);
-	double worst = 0;
-
-	memcpy(seq.ids, ids, IDS * sizeof(uint32_t));
-	for (size_t c = 0; c < CTN_ARRAY_LEN(chunks); c++) {
-		uint32_t first = seq.done;
-
-		feed(r, seqs, &chunks[c], 1, logits);
-		for (uint32_t t = 0; t < chunks[c]; t++) {
-			json_t *row = json_array_get(reference, first + t);
-
-			CU_ASSERT_EQUAL_FATAL(json_array_size(row), vocab);
-			for (uint32_t i = 0; i < vocab; i++) {
-				double d = fabs(logits[(size_t)t * vocab + i] -
-						json_number_value(json_array_get(row, i)));
-
-				if (!(d <= worst))
-					worst = d;
-			}
-		}
-	}
-	free(logits);
-	return worst;
-}
-
 static void check_generated(const char *options, uint32_t number)
 {
 	static const struct split some[] = {{1, 1}, {2, 1}, {1, 3}, {4, 1}, {4, 2}};
-	char dir[4200], command[9000], list[IDS * 12] = "";
-	uint32_t ids[IDS], ran = 0;
+	uint32_t ids[REF_IDS], ran = 0;
+	char dir[4200];
 	json_t *root;
 
 	snprintf(dir, sizeof(dir), "%s/%u", ctn_test_tmpdir(), number);
-	snprintf(command, sizeof(command), "%s/ref/generate.py '%s' --seed %u %s", ctn_tests_dir(),
-		 dir, number, options);
-	json_decref(run_ref(command));
-	for (uint32_t i = 0; i < IDS; i++) {
+	generate(dir, number, options);
+	for (uint32_t i = 0; i < REF_IDS; i++)
 		ids[i] = (i * 37 + number) % 500;
-		snprintf(list + strlen(list), sizeof(list) - strlen(list), i ? ",%u" : "%u",
-			 ids[i]);
-	}
-	snprintf(command, sizeof(command), "%s/ref/reference.py '%s' --all --ids %s",
-		 ctn_tests_dir(), dir, list);
-	root = run_ref(command);
-	CU_ASSERT_PTR_NOT_NULL_FATAL(root);
+	root = ask_reference(dir, ids, 0);
 	for (size_t s = 0; s < CTN_ARRAY_LEN(some); s++) {
 		struct ranks *r = ranks_new(dir, some[s].tp, some[s].pp, &limits, KV_BLOCKS);
+		struct seq seq = {0};
 		double diff;
 
 		if (!r)
 			continue;
 		ran++;
-		diff = diff_from(r, ids, json_object_get(root, "logits"));
+		diff = diff_from(r, &seq, ids, root);
 		if (s == 0 || !(diff < 1e-4))
 			printf("# %s, tp %u, pp %u: max |diff| %.2g\n", options, some[s].tp,
 			       some[s].pp, diff);
