@@ -107,7 +107,15 @@ $(KMOD_UNIT): $(call obj,$(KMOD_UNIT_SRC))
 $(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/obj/tests/unit/main.o $(TOOL_LIB) $(LIB)
 	@mkdir -p $(@D)
 	@echo "LD $@"
-	@$(CC) $(ALL_LDFLAGS) $(filter %.o,$^) $(filter %.a,$^) -o $@ $(LIBS) -lcunit
+	@$(CC) $(ALL_LDFLAGS) $(UNIT_FLAGS) $(filter %.o,$^) $(filter %.a,$^) -o $@ $(LIBS) -lcunit
+
+# What the library asks of the C library and of the kernel, and a test makes fail.
+$(BUILD)/tests/unit/test_pager_faults: UNIT_FLAGS := $(addprefix -Wl$(comma)--wrap=,\
+	malloc calloc realloc reallocarray strdup open fopen fstat fcntl lseek pread poll eventfd \
+	epoll_create1 epoll_ctl mmap mremap mprotect madvise mincore memfd_create ftruncate \
+	pthread_create syscall prctl getrlimit posix_fadvise access io_uring_queue_init \
+	io_uring_get_probe_ring io_uring_register_buffers_sparse \
+	io_uring_register_buffers_update_tag io_uring_submit_and_wait)
 
 # The fuzz targets: with libFuzzer, else with a main that runs inputs that are there.
 FUZZ := $(patsubst tests/fuzz/%.c,$(BUILD)/tests/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))

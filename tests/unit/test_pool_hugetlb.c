@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* The provider of reserved huge pages, where some can be had. */
 #include "test.h"
+#include "huge_fixture.h"
 #include "pool_fixture.h"
 #include "stage_fixture.h"
 
@@ -8,59 +9,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#define COUNTS "/sys/kernel/mm/hugepages/hugepages-2048kB/"
-#define PAGES  24
-
-static unsigned long before; /* that were reserved when we came */
-
-static unsigned long count(const char *name)
-{
-	unsigned long v = 0;
-	char path[128];
-	FILE *f;
-
-	snprintf(path, sizeof(path), COUNTS "%s", name);
-	f = fopen(path, "re");
-	if (f && fscanf(f, "%lu", &v) != 1)
-		v = 0;
-	if (f)
-		fclose(f);
-	return v;
-}
-
-static unsigned long usable(void)
-{
-	return count("free_hugepages") - count("resv_hugepages");
-}
-
-static void reserve(unsigned long pages)
-{
-	FILE *f = fopen("/proc/sys/vm/nr_hugepages", "we");
-
-	if (f)
-		fprintf(f, "%lu\n", pages);
-	if (f)
-		fclose(f);
-}
-
-static void put_back(void)
-{
-	reserve(before);
-}
-
-/* As root, some more are reserved for as long as this program runs. */
-static bool have_pages(void)
-{
-	static bool tried;
-
-	if (!tried && usable() < PAGES && geteuid() == 0) {
-		before = count("nr_hugepages");
-		atexit(put_back);
-		reserve(before + PAGES);
-	}
-	tried = true;
-	return usable() >= PAGES;
-}
+#define PAGES 24
 
 /* What the kernel says that this process has of them. */
 static uint64_t hugetlb_bytes(void)
@@ -86,13 +35,13 @@ static void test_memory_is_what_was_reserved(void)
 	unsigned long at_first;
 	uint32_t n;
 
-	if (!have_pages())
+	if (!huge_have(PAGES))
 		CTN_SKIP("no huge pages can be reserved");
-	at_first = usable();
+	at_first = huge_usable();
 	/* Two segments, the second of them shorter. */
 	pool = ctn_test_pool("hugetlb", 20 * CTN_MIB, 16 * CTN_MIB, true);
 	/* Promised from the start, and there when a frame is committed. */
-	CU_ASSERT_EQUAL(usable(), at_first - 10);
+	CU_ASSERT_EQUAL(huge_usable(), at_first - 10);
 	CU_ASSERT_EQUAL(hugetlb_bytes(), 0);
 	CU_ASSERT_EQUAL(ctn_pool_alloc(pool, &key, 17 * CTN_MIB, -1, &ref), 0);
 	CU_ASSERT_EQUAL(ctn_test_commit(pool, ref), 0);
@@ -118,14 +67,14 @@ static void test_memory_is_what_was_reserved(void)
 	ctn_pool_release(pool, ref);
 	CU_ASSERT_EQUAL(ctn_pool_evict(pool, ref), 0);
 	ctn_pool_close(pool);
-	CU_ASSERT_EQUAL(usable(), at_first);
+	CU_ASSERT_EQUAL(huge_usable(), at_first);
 }
 
 /* Without more huge pages than there are: the reason, and the number that would do. */
 static void test_too_few(void)
 {
-	uint64_t want = (uint64_t)(usable() + 5) * 2 * CTN_MIB;
-	unsigned long need = count("nr_hugepages") + 5;
+	uint64_t want = (uint64_t)(huge_usable() + 5) * 2 * CTN_MIB;
+	unsigned long need = huge_count("nr_hugepages") + 5;
 	struct ctn_pool_config cfg = {
 		.provider = "hugetlb", .bytes = want, .node = -1, .kmod_sys = &ctn_test_no_kmod};
 	char number[64], free_pages[64];
@@ -133,10 +82,10 @@ static void test_too_few(void)
 	struct ctn_err err = {0};
 	struct ctn_pool *pool;
 
-	if (access(COUNTS "nr_hugepages", R_OK) != 0)
+	if (access(HUGE_COUNTS "nr_hugepages", R_OK) != 0)
 		CTN_SKIP("no huge pages can be reserved");
 	snprintf(number, sizeof(number), "sysctl vm.nr_hugepages=%lu", need);
-	snprintf(free_pages, sizeof(free_pages), "(HugePages_Free %lu)", usable());
+	snprintf(free_pages, sizeof(free_pages), "(HugePages_Free %lu)", huge_usable());
 	CU_ASSERT_EQUAL(ctn_pool_open(&cfg, &pool, &err), -ENOMEM);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, number));
 	CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, free_pages));
@@ -154,7 +103,7 @@ static void test_preferred_when_enough(void)
 	struct ctn_pool_stats s;
 	struct ctn_pool *pool;
 
-	if (!have_pages())
+	if (!huge_have(PAGES))
 		CTN_SKIP("no huge pages can be reserved");
 	pool = ctn_test_pool(NULL, 8 * CTN_MIB, 0, false);
 	ctn_pool_get_stats(pool, false, &s);
@@ -173,7 +122,7 @@ static void test_clean_is_read_only(void)
 	uint32_t n;
 	pid_t pid;
 
-	if (!have_pages())
+	if (!huge_have(PAGES))
 		CTN_SKIP("no huge pages can be reserved");
 	if (!ctn_test_kernel_at_least(5, 19))
 		CTN_SKIP("Linux before 5.19 does not protect frames");
@@ -203,7 +152,7 @@ static void test_staging_into_it(void)
 	struct frame_of f;
 	struct sample s;
 
-	if (!have_pages())
+	if (!huge_have(PAGES))
 		CTN_SKIP("no huge pages can be reserved");
 	make_sample(&s, ctn_test_tmpdir(), "hugetlb");
 	pool = ctn_test_pool("hugetlb", 32 * CTN_MIB, 16 * CTN_MIB, false);

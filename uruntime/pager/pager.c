@@ -201,6 +201,10 @@ static int own_keys(struct pager_model *m)
 		owner->key = *key;
 		owner->model = m->index;
 		HASH_ADD(hh, p->owners, key, sizeof(owner->key), owner);
+		if (!owner->hh.tbl) {
+			free(owner);
+			return -ENOMEM;
+		}
 	}
 	return 0;
 }

@@ -9,6 +9,11 @@
 #include "pager/pager.h"
 
 #include <pthread.h>
+
+/* A table that cannot grow is an error of the call, not of the process. The element that was
+ * not added has no table. */
+#define HASH_NONFATAL_OOM         1
+#define uthash_nonfatal_oom(elem) ((void)(elem))
 #include <uthash.h>
 
 enum host_state { HOST_ABSENT, HOST_AWAITED, HOST_STAGING, HOST_CLEAN, HOST_DRAINING };
