@@ -111,8 +111,8 @@ $(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/obj/tests/unit/main.
 
 # What the library asks of the C library and of the kernel, and a test makes fail.
 $(BUILD)/tests/unit/test_pager_faults: UNIT_FLAGS := $(addprefix -Wl$(comma)--wrap=,\
-	malloc calloc realloc reallocarray strdup open fopen fstat fcntl lseek pread poll eventfd \
-	epoll_create1 epoll_ctl mmap mremap mprotect madvise mincore memfd_create ftruncate \
+	malloc calloc realloc reallocarray strdup open fopen fstat fcntl pread poll eventfd \
+	epoll_create1 epoll_ctl mmap mremap mprotect madvise memfd_create ftruncate \
 	pthread_create syscall prctl getrlimit posix_fadvise access io_uring_queue_init \
 	io_uring_get_probe_ring io_uring_register_buffers_sparse \
 	io_uring_register_buffers_update_tag io_uring_submit_and_wait)

@@ -36,7 +36,6 @@ enum call {
 	CALL_FOPEN,
 	CALL_FSTAT,
 	CALL_FCNTL,
-	CALL_LSEEK,
 	CALL_PREAD,
 	CALL_POLL,
 	CALL_EVENTFD,
@@ -46,7 +45,6 @@ enum call {
 	CALL_MREMAP,
 	CALL_MPROTECT,
 	CALL_MADVISE,
-	CALL_MINCORE,
 	CALL_MEMFD,
 	CALL_FTRUNCATE,
 	CALL_THREAD,
@@ -70,7 +68,6 @@ static const struct failing_call failing_calls[CALLS] = {
 	[CALL_FOPEN] = {"fopen", {EMFILE}},
 	[CALL_FSTAT] = {"fstat", {EIO}},
 	[CALL_FCNTL] = {"fcntl", {EINVAL}},
-	[CALL_LSEEK] = {"lseek", {EIO}},
 	[CALL_PREAD] = {"pread", {EIO, EINTR, EAGAIN, EINVAL}},
 	[CALL_POLL] = {"poll", {EINTR}},
 	[CALL_EVENTFD] = {"eventfd", {EMFILE}},
@@ -80,7 +77,6 @@ static const struct failing_call failing_calls[CALLS] = {
 	[CALL_MREMAP] = {"mremap", {ENOMEM, EINVAL}},
 	[CALL_MPROTECT] = {"mprotect", {ENOMEM}},
 	[CALL_MADVISE] = {"madvise", {ENOMEM, EINTR, EAGAIN, EINVAL}},
-	[CALL_MINCORE] = {"mincore", {ENOMEM, EAGAIN}},
 	[CALL_MEMFD] = {"memfd_create", {EMFILE}},
 	[CALL_FTRUNCATE] = {"ftruncate", {ENOSPC}},
 	[CALL_THREAD] = {"pthread_create", {EAGAIN}},
@@ -118,11 +114,10 @@ static inline void calls_begin(unsigned int failing, unsigned int turn, bool fro
 	atomic_store(&calls.failing, failing);
 }
 
-/* The number of calls that there were. From here on none fails. */
-static inline unsigned int calls_end(void)
+/* From here on none fails. */
+static inline void calls_end(void)
 {
 	atomic_store(&calls.failing, 0);
-	return atomic_load(&calls.count);
 }
 
 static inline unsigned int call_errors(enum call call)
@@ -188,7 +183,6 @@ FAILING(CALL_ALLOCATION, void *, NULL, reallocarray, (void *p, size_t n, size_t 
 FAILING(CALL_ALLOCATION, char *, NULL, strdup, (const char *s), (s))
 FAILING(CALL_FOPEN, FILE *, NULL, fopen, (const char *path, const char *mode), (path, mode))
 FAILING(CALL_FSTAT, int, -1, fstat, (int fd, struct stat *st), (fd, st))
-FAILING(CALL_LSEEK, off_t, -1, lseek, (int fd, off_t at, int whence), (fd, at, whence))
 FAILING(CALL_PREAD, ssize_t, -1, pread, (int fd, void *buf, size_t len, off_t at),
 	(fd, buf, len, at))
 FAILING(CALL_POLL, int, -1, poll, (struct pollfd * fds, nfds_t n, int ms), (fds, n, ms))
@@ -201,8 +195,6 @@ FAILING(CALL_MMAP, void *, MAP_FAILED, mmap,
 	(addr, len, prot, flags, fd, at))
 FAILING(CALL_MPROTECT, int, -1, mprotect, (void *addr, size_t len, int prot), (addr, len, prot))
 FAILING(CALL_MADVISE, int, -1, madvise, (void *addr, size_t len, int advice), (addr, len, advice))
-FAILING(CALL_MINCORE, int, -1, mincore, (void *addr, size_t len, unsigned char *vec),
-	(addr, len, vec))
 FAILING(CALL_MEMFD, int, -1, memfd_create, (const char *name, unsigned int flags), (name, flags))
 FAILING(CALL_FTRUNCATE, int, -1, ftruncate, (int fd, off_t len), (fd, len))
 FAILING(CALL_GETRLIMIT, int, -1, getrlimit, (int what, void *lim), (what, lim))

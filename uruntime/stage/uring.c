@@ -96,6 +96,9 @@ static void uring_close(struct disk *d)
 {
 	struct uring *u = d->reader_state;
 
+	/* The end of the ring alone would leave the pool's memory pinned until some time later. */
+	if (u->table)
+		io_uring_unregister_buffers(&u->ring);
 	io_uring_queue_exit(&u->ring);
 	free(u->registered);
 	free(u);
