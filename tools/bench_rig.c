@@ -142,6 +142,7 @@ static void on_event(void *arg, const struct ctn_pager_event *event)
 		ctn_err_set(&rig->failure, -ENOSPC, "the pool has no room for a part of %s",
 			    ctn_format_size(event->bytes, need));
 		break;
+	case CTN_PAGER_SHARED:
 	case CTN_PAGER_FRAME_LOST:
 		break; /* met as a part that is not CLEAN */
 	}

@@ -31,6 +31,7 @@ struct rig {
 	struct ctn_err err;
 	uint64_t staged, moved;
 	uint32_t host_needs;
+	uint32_t shared;
 	bool refuse_host;
 };
 
@@ -56,6 +57,9 @@ static inline void on_event(void *arg, const struct ctn_pager_event *ev)
 		     i++)
 			freed += ctn_pager_drop_host(rig->pager, (ev->model + i) % rig->models,
 						     ev->bytes - freed);
+		break;
+	case CTN_PAGER_SHARED:
+		rig->shared++;
 		break;
 	case CTN_PAGER_FRAME_LOST:
 		break;

@@ -258,6 +258,8 @@ void engine_pager_event(void *arg, const struct ctn_pager_event *pev)
 	case CTN_PAGER_HOST_NEED:
 		host_need(e, m, pev->bytes);
 		break;
+	case CTN_PAGER_SHARED:
+		break;
 	case CTN_PAGER_FRAME_LOST:
 		ev.type = CTN_EV_FRAME_LOST;
 		engine_tell(e, &ev);

@@ -36,29 +36,6 @@ static int check_comm(const char *what, const struct ctn_comm *comm, uint32_t si
 			   size);
 }
 
-/* One allocation: the outer array, then the inner ones. */
-static void *const *const *copy_pieces(const struct ctn_rank_plan *rank, void *const *const *pieces)
-{
-	size_t total = 0;
-	void ***outer, **inner;
-
-	for (uint32_t i = 0; i < rank->layer_count; i++)
-		total += rank->shards[i].piece_count;
-	outer = malloc(rank->layer_count * sizeof(*outer) + total * sizeof(*inner));
-	if (!outer)
-		return NULL;
-	inner = (void **)(outer + rank->layer_count);
-	for (uint32_t i = 0; i < rank->layer_count; i++) {
-		uint32_t count = rank->shards[i].piece_count;
-
-		outer[i] = inner;
-		if (count > 0)
-			memcpy(inner, pieces[i], count * sizeof(*inner));
-		inner += count;
-	}
-	return (void *const *const *)outer;
-}
-
 int ctn_decoder_new(const struct ctn_decoder_config *cfg, struct ctn_decoder **dec,
 		    struct ctn_err *err)
 {
@@ -77,9 +54,8 @@ int ctn_decoder_new(const struct ctn_decoder_config *cfg, struct ctn_decoder **d
 	d->cfg = *cfg;
 	d->cfg.tp = cfg->plan->tp > 1 ? cfg->tp : NULL;
 	d->cfg.pp = cfg->plan->pp > 1 ? cfg->pp : NULL;
-	d->cfg.pieces = copy_pieces(rank, cfg->pieces);
 	d->token_seq = malloc(((size_t)cfg->limits.max_tokens + 1) * sizeof(*d->token_seq));
-	if (!d->cfg.pieces || !d->token_seq)
+	if (!d->token_seq)
 		goto no_memory;
 	if (arch->positions == CTN_POSITIONS_ROPE) {
 		d->inv_freq = malloc((arch->head_dim / 2 + 1) * sizeof(float));
@@ -115,7 +91,6 @@ void ctn_decoder_free(struct ctn_decoder *dec)
 {
 	if (!dec)
 		return;
-	free((void *)dec->cfg.pieces);
 	free(dec->token_seq);
 	free(dec->inv_freq);
 	free(dec);

@@ -31,7 +31,7 @@ uint64_t ctn_buffers_lay_out(const struct ctn_plan *plan, uint32_t rank,
 			     const struct ctn_limits *limits, void *base, struct ctn_buffers *b);
 
 struct ctn_decoder {
-	struct ctn_decoder_config cfg; /* pieces points at our copy */
+	struct ctn_decoder_config cfg;
 	const struct ctn_arch *arch;
 	const struct ctn_rank_plan *rank;
 	const struct ctn_kernels *kernels;

@@ -64,8 +64,9 @@ struct ctn_decoder_config {
 	struct ctn_comm *tp; /* ranks of this pipeline stage; NULL when tp is 1 */
 	struct ctn_comm *pp; /* ranks of this tp position, by stage; NULL when pp is 1 */
 	struct ctn_limits limits;
-	void *const *const *pieces; /* [layer - first_layer][piece]: device addresses, fixed
-				     * for the life of the decoder; copied */
+	void *const *const *pieces; /* [layer - first_layer][piece]: device addresses; the table
+				     * outlives the decoder, and what it says of a layer is
+				     * read in each step after the layer's wait */
 	void *workspace;            /* device, ctn_decoder_workspace() bytes; must be mapped
 				     * while a step runs */
 	void *kv;                   /* device, base of the KV blocks; likewise */

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
-/* Shards: the copies that bring them, and the memory they take. */
+/* The copies that bring pieces, and their ends. */
 #include "pager/state.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
-/* Copies of one shard under construction. */
+/* Copies of one piece under construction. */
 struct copy_list {
 	struct ctn_copy *items;
 	uint32_t count, cap;
@@ -104,112 +105,112 @@ static void copy_taken(struct ctn_mail *c);
 /* From a link thread. */
 static void copy_done(void *arg, int rc)
 {
-	struct pager_shard *s = arg;
+	struct pager_frame *f = arg;
 
-	s->rc = rc;
-	s->completion.take = copy_taken;
-	ctn_mailbox_post(&s->rank->model->pager->mail, &s->completion);
+	f->rc = rc;
+	f->completion.take = copy_taken;
+	ctn_mailbox_post(&f->pager->mail, &f->completion);
 }
 
-int pager_submit(struct pager_shard *s, struct ctn_err *err)
+static void set_busy(struct pager_piece *pc, bool busy)
 {
-	struct pager_rank *rank = s->rank;
+	struct pager_rank *rank = pc->shard->rank;
 	struct pager_model *m = rank->model;
-	struct ctn_device *dev = m->pager->devices[rank->device].dev;
+
+	m->load.copies_in_flight += busy ? 1 : -1;
+	rank->copies_in_flight += busy ? 1 : -1;
+	pc->frame->in_flight = busy;
+	for (uint32_t i = 0; i < pc->part_count; i++)
+		m->parts[pc->parts[i]].busy += busy ? 1 : -1;
+}
+
+static int copy_error(const struct pager_piece *pc, int rc, struct ctn_err *err)
+{
+	const struct pager_frame *f = pc->frame;
+
+	return ctn_err_set(err, rc, "load of layer %u to %s: %s", pc->shard->plan->layer,
+			   ctn_device_props(f->pager->devices[f->device].dev)->id, strerror(-rc));
+}
+
+int pager_submit(struct pager_piece *pc, struct ctn_err *err)
+{
+	struct pager_frame *f = pc->frame;
+	struct pager_model *m = pc->shard->rank->model;
 	struct copy_list list = {0};
 	int rc = 0;
 
-	CTN_ASSERT(s->state == DEVICE_LOADING);
-	for (uint32_t i = 0; i < s->plan->piece_count && rc == 0; i++) {
-		const struct ctn_piece *piece = &s->plan->pieces[i];
+	CTN_ASSERT(f->state == DEVICE_LOADING && f->loader == pc && !f->submitted);
+	for (uint32_t k = 0; k < pc->plan->rect_count && rc == 0; k++) {
+		const struct ctn_rect *rect = &pc->plan->rects[k];
 
-		for (uint32_t k = 0; k < piece->rect_count && rc == 0; k++) {
-			const struct ctn_rect *rect = &piece->rects[k];
-
-			rc = add_rect(&list, &m->parts[rect->part], rect, s->pieces[i]);
-		}
+		rc = add_rect(&list, &m->parts[rect->part], rect, f->va);
 	}
 	/* The completion may be queued before the call returns; it is taken later. */
 	if (rc == 0)
-		rc = ctn_device_load(dev, list.items, list.count, s->event, copy_done, s);
+		rc = ctn_device_load(f->pager->devices[f->device].dev, list.items, list.count,
+				     f->event, copy_done, f);
 	free(list.items);
 	if (rc)
-		return ctn_err_set(err, rc, "load of layer %u to %s: %s", s->plan->layer,
-				   ctn_device_props(dev)->id, strerror(-rc));
-	m->load.copies_in_flight++;
-	rank->copies_in_flight++;
-	for (uint32_t i = 0; i < s->plan->part_count; i++)
-		m->parts[s->plan->parts[i]].busy++;
-	pthread_mutex_lock(&rank->lock);
-	s->submitted = true;
-	pthread_cond_broadcast(&rank->changed);
-	pthread_mutex_unlock(&rank->lock);
+		return copy_error(pc, rc, err);
+	f->submitted = true;
+	set_busy(pc, true);
 	return 0;
 }
 
-void pager_unmap(struct pager_shard *s)
+/* Every load that waits for the frame has failed with it. */
+static void fail_holders(struct pager_frame *f, int rc, const struct ctn_err *err)
 {
-	struct ctn_pager *p = s->rank->model->pager;
+	struct pager_piece *pc;
 
-	ctn_device_unmap(p->devices[s->rank->device].dev, s->va, s->charged, p->poison);
-	pager_shard_state(s, DEVICE_ABSENT);
+	f->submitted = false;
+	f->loader = NULL;
+	while ((pc = pager_live_holder(f))) {
+		struct pager_model *m = pc->shard->rank->model;
+
+		pager_fail(m, rc, err);
+		pager_try_end(m);
+	}
 }
 
-static uint64_t payload(const struct ctn_shard *plan)
-{
-	uint64_t sum = 0;
-
-	for (uint32_t i = 0; i < plan->piece_count; i++)
-		sum += plan->pieces[i].payload;
-	return sum;
-}
-
-/* In the owner's thread: the copies of a shard are over. */
+/* In the owner's thread: the copies of a frame are over. */
 static void copy_taken(struct ctn_mail *c)
 {
-	struct pager_shard *s =
-		(struct pager_shard *)((char *)c - offsetof(struct pager_shard, completion));
-	struct pager_model *m = s->rank->model;
-	struct ctn_pager *p = m->pager;
-	struct ctn_pager_move_stats *stats = &p->moves[CTN_PAGER_LOAD];
+	struct pager_frame *f =
+		(struct pager_frame *)((char *)c - offsetof(struct pager_frame, completion));
+	struct pager_piece *pc = f->loader, *other;
+	struct pager_model *m = pc->shard->rank->model;
+	struct ctn_pager_move_stats *stats = &f->pager->moves[CTN_PAGER_LOAD];
 	struct ctn_err err = {0};
-	int rc = s->rc;
+	int rc = f->rc;
 
-	m->load.copies_in_flight--;
-	s->rank->copies_in_flight--;
-	for (uint32_t i = 0; i < s->plan->part_count; i++)
-		m->parts[s->plan->parts[i]].busy--;
+	set_busy(pc, false);
 	/* The memory of a failed load stays until its end: a step that passed this layer's event
 	 * may still be reading it. */
-	if (s->state == DEVICE_DRAINING) {
+	if (f->state == DEVICE_DRAINING) {
 		stats->cancelled++;
+		f->arrived = rc == 0;
 		pager_try_end(m);
 		return;
 	}
 	if (rc)
-		ctn_err_set(&err, rc, "load of layer %u to %s: %s", s->plan->layer,
-			    ctn_device_props(p->devices[s->rank->device].dev)->id, strerror(-rc));
-	else if (p->poison)
-		rc = pager_verify(s, &err);
+		copy_error(pc, rc, &err);
+	else if (f->pager->poison)
+		rc = pager_verify(pc, &err);
 	if (rc) {
 		stats->failed++;
-		pager_shard_state(s, DEVICE_DRAINING);
-		pager_fail(m, rc, &err);
+		fail_holders(f, rc, &err);
 		pager_try_end(m);
 		return;
 	}
 	stats->ok++;
-	stats->bytes += payload(s->plan);
-	m->bytes_loaded += payload(s->plan);
-	m->load.bytes_loaded += payload(s->plan);
-	pager_shard_state(s, DEVICE_RESIDENT);
-	m->load.shards_left--;
-	for (uint32_t i = 0; i < s->plan->part_count; i++) {
-		struct pager_part *part = &m->parts[s->plan->parts[i]];
-
-		if (--part->need == 0)
-			pager_release_part(part);
-	}
+	stats->bytes += pc->plan->payload;
+	m->bytes_loaded += pc->plan->payload;
+	m->load.bytes_loaded += pc->plan->payload;
+	pager_frame_state(f, DEVICE_RESIDENT);
+	f->loader = NULL;
+	pager_need_parts(pc, false);
+	DL_FOREACH (f->pieces, other)
+		pager_settle(other->shard);
 	pager_try_end(m);
 }
 
@@ -221,12 +222,15 @@ int ctn_pager_wait_layer(struct ctn_pager *p, uint32_t model, uint32_t rank_inde
 	struct pager_rank *rank = &p->models[model]->ranks[rank_index];
 	struct pager_shard *s = &rank->shards[layer - rank->plan->first_layer];
 	bool failed;
+	int rc = 0;
 
-	/* First until the copies were submitted: the event says nothing of them before. */
+	/* First until the copies were submitted: the events say nothing of them before. */
 	pthread_mutex_lock(&rank->lock);
 	while (!s->submitted && !rank->failed)
 		pthread_cond_wait(&rank->changed, &rank->lock);
 	failed = rank->failed;
 	pthread_mutex_unlock(&rank->lock);
-	return failed ? -EIO : ctn_stream_wait(stream, s->event);
+	for (uint32_t i = 0; i < s->plan->piece_count && !failed && rc == 0; i++)
+		rc = ctn_stream_wait(stream, s->pieces[i].frame->event);
+	return failed ? -EIO : rc;
 }

@@ -172,6 +172,28 @@ static bool is_spoiled(const struct pager_part *part, const struct ctn_frame_inf
 }
 
 /*
+ * Remembers what the bytes of a part are: device frames are found by it. Other bytes than before,
+ * where no manifest says which are right, are those of a file that was changed under us.
+ */
+static int take_digest(struct pager_part *part, const struct ctn_digest *digest,
+		       struct ctn_err *err)
+{
+	char expected[CTN_DIGEST_TEXT], found[CTN_DIGEST_TEXT];
+	const struct ctn_checkpoint *ckpt = part->model->plan->ckpt;
+
+	if (part->has_digest && memcmp(&part->digest, digest, sizeof(*digest)) != 0)
+		return ctn_err_set(err, -EBADMSG,
+				   "%.200s: part %u: its bytes have changed since they were first "
+				   "read: expected digest %s, found %s",
+				   ckpt->files[part->plan->runs[0].file].path, part->plan->id,
+				   ctn_digest_format(&part->digest, expected),
+				   ctn_digest_format(digest, found));
+	part->has_digest = true;
+	part->digest = *digest;
+	return 0;
+}
+
+/*
  * Makes an ABSENT part CLEAN (leased) if the pool has it, or begins to stage it. HOST_WAIT:
  * another part's bytes on their way are the same; HOST_NO_ROOM: the pool has none now.
  */
@@ -197,6 +219,10 @@ enum host_result pager_acquire(struct pager_part *part, bool may_alloc, struct c
 		if (rc) {
 			ctn_pool_release(p->pool, part->ref);
 			ctn_err_set(err, rc, "frame of part %u: %s", part->plan->id, strerror(-rc));
+			return HOST_FAILED;
+		}
+		if (info.has_digest && take_digest(part, &info.digest, err)) {
+			ctn_pool_release(p->pool, part->ref);
 			return HOST_FAILED;
 		}
 		pager_part_state(part, HOST_CLEAN);
@@ -242,6 +268,8 @@ static void stage_taken(struct ctn_mail *c)
 	m->load.stages_in_flight--;
 	if (rc == 0 && part->state == HOST_DRAINING)
 		rc = -ECANCELED;
+	if (rc == 0 && part->result.has_digest)
+		rc = take_digest(part, &part->result.digest, &part->result.err);
 	if (rc == 0) {
 		describe_owner(part->plan, owner);
 		rc = ctn_pool_seal(p->pool, part->ref,

@@ -13,7 +13,7 @@ struct sum {
 	uint64_t *bytes, *frames;
 };
 
-static struct sum shard_sum(struct ctn_device_ledger *l, enum device_state state)
+static struct sum frame_sum(struct ctn_device_ledger *l, enum device_state state)
 {
 	switch (state) {
 	case DEVICE_LOADING:
@@ -28,25 +28,24 @@ static struct sum shard_sum(struct ctn_device_ledger *l, enum device_state state
 	return (struct sum){NULL, NULL};
 }
 
-void pager_shard_state(struct pager_shard *s, enum device_state state)
+void pager_frame_state(struct pager_frame *f, enum device_state state)
 {
-	struct ctn_device_ledger *l = &s->rank->model->pager->devices[s->rank->device].ledger;
-	struct sum from = shard_sum(l, s->state), to = shard_sum(l, state);
-	uint64_t frames = s->plan->piece_count;
+	struct ctn_device_ledger *l = &f->pager->devices[f->device].ledger;
+	struct sum from = frame_sum(l, f->state), to = frame_sum(l, state);
 
 	if (from.bytes) {
-		*from.bytes -= s->charged;
-		*from.frames -= frames;
+		*from.bytes -= f->bytes;
+		--*from.frames;
 	} else {
-		l->free -= s->charged;
+		l->free -= f->bytes;
 	}
 	if (to.bytes) {
-		*to.bytes += s->charged;
-		*to.frames += frames;
+		*to.bytes += f->bytes;
+		++*to.frames;
 	} else {
-		l->free += s->charged;
+		l->free += f->bytes;
 	}
-	s->state = state;
+	f->state = state;
 }
 
 void pager_part_state(struct pager_part *part, enum host_state state)
@@ -97,32 +96,65 @@ void ctn_pager_move_stats(const struct ctn_pager *p, enum ctn_pager_move move,
 
 /* ---- the walks -------------------------------------------------------------------------- */
 
-/* What the tables say of a device, counted anew. */
-static void walk_device(const struct ctn_pager *p, uint32_t device, struct ctn_device_ledger *l)
+/* Calls fn for every piece of the shards on a device. */
+static void each_piece(const struct ctn_pager *p, uint32_t device,
+		       void (*fn)(struct pager_piece *pc, void *arg), void *arg)
 {
-	const struct ctn_claim *c;
-	uint64_t used = 0;
-
-	*l = (struct ctn_device_ledger){.total = p->devices[device].ledger.total};
 	for (uint32_t i = 0; i < p->model_count; i++) {
 		const struct pager_model *m = p->models[i];
 
 		for (uint32_t r = 0; r < m->plan->rank_count; r++) {
 			const struct pager_rank *rank = &m->ranks[r];
 
-			for (uint32_t k = 0; rank->device == device && k < rank->plan->layer_count;
-			     k++) {
-				const struct pager_shard *s = &rank->shards[k];
-				struct sum sum = shard_sum(l, s->state);
-
-				if (!sum.bytes)
-					continue;
-				*sum.bytes += s->charged;
-				*sum.frames += s->plan->piece_count;
-				used += s->charged;
-			}
+			for (uint32_t k = 0; rank->device == device && k < rank->piece_count; k++)
+				fn(&rank->pieces[k], arg);
 		}
 	}
+}
+
+static void forget_count(struct pager_piece *pc, void *arg)
+{
+	pc->own.counted = 0;
+}
+
+/* Every piece of a shard that is there counts at its frame; the first one counts the bytes. */
+static void count_holder(struct pager_piece *pc, void *arg)
+{
+	struct ctn_device_ledger *l = arg;
+	struct sum sum = frame_sum(l, pc->frame->state);
+
+	if (pc->shard->state == DEVICE_ABSENT || pc->frame->counted++ || !sum.bytes)
+		return;
+	*sum.bytes += pc->frame->bytes;
+	++*sum.frames;
+}
+
+struct miscount {
+	uint64_t holders, counted;
+};
+
+static void compare_count(struct pager_piece *pc, void *arg)
+{
+	struct miscount *wrong = arg;
+
+	if (pc->own.holders != pc->own.counted && wrong->holders == wrong->counted)
+		*wrong = (struct miscount){pc->own.holders, pc->own.counted};
+}
+
+/* What the tables say of a device, counted anew, and the first frame whose holders are not as many
+ * as it says. */
+static void walk_device(const struct ctn_pager *p, uint32_t device, struct ctn_device_ledger *l,
+			struct miscount *wrong)
+{
+	const struct ctn_claim *c;
+	uint64_t used;
+
+	*l = (struct ctn_device_ledger){.total = p->devices[device].ledger.total};
+	*wrong = (struct miscount){0};
+	each_piece(p, device, forget_count, NULL);
+	each_piece(p, device, count_holder, l);
+	each_piece(p, device, compare_count, wrong);
+	used = l->loading + l->resident + l->draining;
 	DL_FOREACH (p->claims, c) {
 		if (c->device != device)
 			continue;
@@ -169,14 +201,17 @@ static int check_device(const struct ctn_pager *p, uint32_t device, struct ctn_e
 	const char *id = ctn_device_props(p->devices[device].dev)->id;
 	struct ctn_device_ledger walk;
 	struct ctn_device_memory mem;
+	struct miscount wrong;
 	uint64_t used = sum->loading + sum->resident + sum->draining;
 	int rc;
 
-	walk_device(p, device, &walk);
+	walk_device(p, device, &walk, &wrong);
 	ctn_device_get_memory(p->devices[device].dev, &mem);
 	for (int k = 0; k < CTN_CLAIM_KINDS; k++)
 		used += sum->claims[k];
 	rc = differs(err, id, "total", sum->total, sum->free + used);
+	if (!rc)
+		rc = differs(err, id, "holders of a frame", wrong.holders, wrong.counted);
 	if (!rc)
 		rc = differs(err, id, "loading", sum->loading, walk.loading);
 	if (!rc)

@@ -28,6 +28,17 @@ static int by_ticket(const struct pager_model *a, const struct pager_model *b)
 
 /* ---- reservation ------------------------------------------------------------------------ */
 
+/* Lets go of all frames of a shard; returns the bytes that became free. */
+static uint64_t release_shard(struct pager_shard *s)
+{
+	uint64_t freed = 0;
+
+	for (uint32_t i = s->plan->piece_count; i-- > 0;)
+		freed += pager_let_go(&s->pieces[i]);
+	s->state = DEVICE_ABSENT;
+	return freed;
+}
+
 static void unreserve(struct pager_model *m)
 {
 	for (uint32_t r = 0; r < m->plan->rank_count; r++) {
@@ -35,9 +46,28 @@ static void unreserve(struct pager_model *m)
 
 		for (uint32_t i = 0; i < rank->plan->layer_count; i++) {
 			if (rank->shards[i].state == DEVICE_LOADING)
-				pager_unmap(&rank->shards[i]);
+				release_shard(&rank->shards[i]);
 		}
 	}
+}
+
+static int reserve_shard(struct pager_shard *s, struct ctn_err *err)
+{
+	struct pager_rank *rank = s->rank;
+	struct ctn_device *dev = rank->model->pager->devices[rank->device].dev;
+
+	s->state = DEVICE_LOADING;
+	for (uint32_t i = 0; i < s->plan->piece_count; i++) {
+		int rc = pager_bind(&s->pieces[i]);
+
+		if (rc == 0)
+			rc = pager_hold(&s->pieces[i]);
+		if (rc)
+			return ctn_err_set(err, rc, "no room on %s for layer %u (%llu bytes)",
+					   ctn_device_props(dev)->id, s->plan->layer,
+					   (unsigned long long)s->pieces[i].frame->bytes);
+	}
+	return 0;
 }
 
 /* All that is ABSENT becomes LOADING, on all ranks, or nothing does. */
@@ -45,26 +75,32 @@ static int reserve(struct pager_model *m, struct ctn_err *err)
 {
 	for (uint32_t r = 0; r < m->plan->rank_count; r++) {
 		struct pager_rank *rank = &m->ranks[r];
-		struct ctn_device *dev = m->pager->devices[rank->device].dev;
 
 		for (uint32_t i = 0; i < rank->plan->layer_count; i++) {
-			struct pager_shard *s = &rank->shards[i];
 			int rc;
 
-			if (s->state != DEVICE_ABSENT)
+			if (rank->shards[i].state != DEVICE_ABSENT)
 				continue;
-			rc = ctn_device_map(dev, s->va, s->charged);
+			rc = reserve_shard(&rank->shards[i], err);
 			if (rc) {
 				unreserve(m);
-				return ctn_err_set(err, rc,
-						   "no room on %s for layer %u (%llu bytes)",
-						   ctn_device_props(dev)->id, s->plan->layer,
-						   (unsigned long long)s->charged);
+				return rc;
 			}
-			pager_shard_state(s, DEVICE_LOADING);
 		}
 	}
 	return 0;
+}
+
+static void begin_shard(struct pager_shard *s)
+{
+	struct pager_model *m = s->rank->model;
+
+	s->submitted = false;
+	m->load.shards_left++;
+	for (uint32_t i = 0; i < s->plan->piece_count; i++) {
+		if (pager_should_bring(&s->pieces[i]))
+			pager_take_over(&s->pieces[i]);
+	}
 }
 
 static void begin(struct pager_model *m, uint64_t ticket)
@@ -79,15 +115,8 @@ static void begin(struct pager_model *m, uint64_t ticket)
 		pthread_mutex_lock(&rank->lock);
 		rank->failed = false;
 		for (uint32_t i = 0; i < rank->plan->layer_count; i++) {
-			struct pager_shard *s = &rank->shards[i];
-
-			if (s->state != DEVICE_LOADING)
-				continue;
-			s->submitted = false;
-			ctn_event_reset(s->event);
-			m->load.shards_left++;
-			for (uint32_t k = 0; k < s->plan->part_count; k++)
-				m->parts[s->plan->parts[k]].need++;
+			if (rank->shards[i].state == DEVICE_LOADING)
+				begin_shard(&rank->shards[i]);
 		}
 		pthread_mutex_unlock(&rank->lock);
 	}
@@ -126,28 +155,80 @@ int ctn_pager_load(struct ctn_pager *p, uint32_t model, uint64_t ticket, struct 
 
 /* ---- moving ----------------------------------------------------------------------------- */
 
-static bool holds_all(const struct pager_model *m, const struct pager_shard *s)
+static bool holds_parts(const struct pager_piece *pc)
 {
-	for (uint32_t i = 0; i < s->plan->part_count; i++) {
-		if (m->parts[s->plan->parts[i]].state != HOST_CLEAN)
+	const struct pager_model *m = pc->shard->rank->model;
+
+	for (uint32_t i = 0; i < pc->part_count; i++) {
+		if (m->parts[pc->parts[i]].state != HOST_CLEAN)
 			return false;
 	}
 	return true;
 }
 
-/* The next shard of a rank that its frames and its link allow; NULL: none now. */
-static struct pager_shard *next_ready(struct pager_rank *rank)
+enum progress { WAITS, SUBMITTED_NOW, UNDER_WAY, FAILS };
+
+/* Submits a piece if that is its load's to do, and can be done. UNDER_WAY: its bytes are with the
+ * link already, or there. */
+static enum progress submit_piece(struct pager_piece *pc, struct ctn_err *err)
+{
+	struct pager_rank *rank = pc->shard->rank;
+
+	if (pc->frame->loader == pc && !pc->frame->submitted && holds_parts(pc)) {
+		int rc = pager_bind(pc);
+
+		if (rc) {
+			ctn_err_set(err, rc, "no room for layer %u: %s", pc->shard->plan->layer,
+				    strerror(-rc));
+			return FAILS;
+		}
+	}
+	if (pc->frame->state == DEVICE_RESIDENT || pc->frame->submitted)
+		return UNDER_WAY;
+	if (pc->frame->loader != pc || !holds_parts(pc) || rank->copies_in_flight == COPIES_AHEAD)
+		return WAITS;
+	return pager_submit(pc, err) ? FAILS : SUBMITTED_NOW;
+}
+
+void pager_settle(struct pager_shard *s)
+{
+	if (s->state != DEVICE_LOADING || !s->submitted || s->rank->model->load.failed)
+		return;
+	for (uint32_t i = 0; i < s->plan->piece_count; i++) {
+		if (s->pieces[i].frame->state != DEVICE_RESIDENT)
+			return;
+	}
+	s->state = DEVICE_RESIDENT;
+	s->rank->model->load.shards_left--;
+	pager_try_end(s->rank->model);
+}
+
+static void shard_submitted(struct pager_shard *s)
+{
+	pthread_mutex_lock(&s->rank->lock);
+	s->submitted = true;
+	pthread_cond_broadcast(&s->rank->changed);
+	pthread_mutex_unlock(&s->rank->lock);
+	pager_settle(s);
+}
+
+/* Submits the next piece of a rank, if the frames and the link allow. */
+static enum progress submit_next(struct pager_rank *rank, struct ctn_err *err)
 {
 	for (; rank->next < rank->plan->layer_count; rank->next++) {
 		struct pager_shard *s = &rank->shards[rank->next];
 
 		if (s->state == DEVICE_RESIDENT)
 			continue;
-		if (!holds_all(rank->model, s) || rank->copies_in_flight == COPIES_AHEAD)
-			break;
-		return s;
+		for (uint32_t i = 0; i < s->plan->piece_count; i++) {
+			enum progress p = submit_piece(&s->pieces[i], err);
+
+			if (p != UNDER_WAY)
+				return p;
+		}
+		shard_submitted(s);
 	}
-	return NULL;
+	return WAITS;
 }
 
 /* Copies in execution order, as far as the frames are there. One a rank at a time, so that all
@@ -160,16 +241,13 @@ static void submit_ready(struct pager_model *m)
 	while (more) {
 		more = false;
 		for (uint32_t r = 0; r < m->plan->rank_count; r++) {
-			struct pager_shard *s = next_ready(&m->ranks[r]);
+			enum progress p = submit_next(&m->ranks[r], &err);
 
-			if (!s)
-				continue;
-			if (pager_submit(s, &err)) {
+			if (p == FAILS) {
 				pager_fail(m, err.code, &err);
 				return;
 			}
-			m->ranks[r].next++;
-			more = true;
+			more |= p == SUBMITTED_NOW;
 		}
 	}
 }
@@ -251,6 +329,33 @@ void pager_pump(struct ctn_pager *p)
 
 /* ---- the end ---------------------------------------------------------------------------- */
 
+/* What no copy and no step can be using goes at once; the rest with the end of the load. */
+static void fail_shard(struct pager_shard *s)
+{
+	bool used = s->submitted;
+
+	for (uint32_t i = 0; i < s->plan->piece_count; i++)
+		used |= s->pieces[i].frame->loader == &s->pieces[i] &&
+			s->pieces[i].frame->in_flight;
+	for (uint32_t i = 0; i < s->plan->piece_count; i++) {
+		struct pager_piece *pc = &s->pieces[i];
+
+		if (pc->frame->loader == pc && !pc->frame->submitted)
+			pager_hand_on(pc);
+	}
+	if (!used) {
+		release_shard(s);
+		return;
+	}
+	s->state = DEVICE_DRAINING;
+	for (uint32_t i = 0; i < s->plan->piece_count; i++) {
+		struct pager_frame *f = s->pieces[i].frame;
+
+		if (f->state == DEVICE_LOADING && !pager_live_holder(f))
+			pager_frame_state(f, DEVICE_DRAINING);
+	}
+}
+
 void pager_fail(struct pager_model *m, int code, const struct ctn_err *err)
 {
 	if (m->load.failed)
@@ -275,14 +380,8 @@ void pager_fail(struct pager_model *m, int code, const struct ctn_err *err)
 		struct pager_rank *rank = &m->ranks[r];
 
 		for (uint32_t i = 0; i < rank->plan->layer_count; i++) {
-			struct pager_shard *s = &rank->shards[i];
-
-			if (s->state != DEVICE_LOADING)
-				continue;
-			if (s->submitted)
-				pager_shard_state(s, DEVICE_DRAINING);
-			else
-				pager_unmap(s);
+			if (rank->shards[i].state == DEVICE_LOADING)
+				fail_shard(&rank->shards[i]);
 		}
 		pthread_mutex_lock(&rank->lock);
 		rank->failed = true;
@@ -291,26 +390,30 @@ void pager_fail(struct pager_model *m, int code, const struct ctn_err *err)
 	}
 }
 
-static void drop_all(struct pager_model *m)
+/* Lets go of all shards of a rank but the first `keep`, last layers first, as it is counted. */
+static void drop_rank(struct pager_rank *rank, uint32_t keep)
 {
-	struct ctn_pager_move_stats *stats = &m->pager->moves[CTN_PAGER_DROP_DEVICE];
+	struct ctn_pager_move_stats *stats = &rank->model->pager->moves[CTN_PAGER_DROP_DEVICE];
 	uint64_t start = ctn_now_ns();
 
-	for (uint32_t r = 0; r < m->plan->rank_count; r++) {
-		struct pager_rank *rank = &m->ranks[r];
+	for (uint32_t i = rank->plan->layer_count; i-- > keep;) {
+		struct pager_shard *s = &rank->shards[i];
 
-		/* Last layers first, as a partial drop would. */
-		for (uint32_t i = rank->plan->layer_count; i-- > 0;) {
-			struct pager_shard *s = &rank->shards[i];
+		for (uint32_t k = s->plan->piece_count; k-- > 0;) {
+			uint64_t freed = pager_let_go(&s->pieces[k]);
 
-			if (s->state == DEVICE_ABSENT)
-				continue;
-			stats->ok++;
-			stats->bytes += s->charged;
-			pager_unmap(s);
+			stats->ok += freed > 0;
+			stats->bytes += freed;
 		}
+		s->state = DEVICE_ABSENT;
 	}
 	stats->nanoseconds += ctn_now_ns() - start;
+}
+
+static void drop_all(struct pager_model *m)
+{
+	for (uint32_t r = 0; r < m->plan->rank_count; r++)
+		drop_rank(&m->ranks[r], 0);
 }
 
 /* Ends a load that has nothing left to do: all has arrived, or it failed and is drained. */
@@ -360,6 +463,17 @@ int ctn_pager_drop(struct ctn_pager *p, uint32_t model)
 	if (m->load.active || m->uses)
 		return -EBUSY;
 	drop_all(m);
+	return 0;
+}
+
+int ctn_pager_drop_tail(struct ctn_pager *p, uint32_t model, uint32_t rank, uint32_t layers)
+{
+	struct pager_model *m = p->models[model];
+
+	CTN_ASSERT(rank < m->plan->rank_count);
+	if (m->load.active || m->uses)
+		return -EBUSY;
+	drop_rank(&m->ranks[rank], layers);
 	return 0;
 }
 

@@ -107,12 +107,19 @@ static void free_rank(struct pager_rank *rank)
 {
 	struct ctn_pager *p = rank->model->pager;
 
-	for (uint32_t i = 0; rank->shards && i < rank->plan->layer_count; i++)
-		ctn_event_free(rank->shards[i].event);
+	for (uint32_t i = 0; rank->pieces && i < rank->piece_count; i++) {
+		struct pager_frame *f = &rank->pieces[i].own;
+
+		if (f->named)
+			HASH_DEL(p->devices[rank->device].named, f);
+		ctn_event_free(f->event);
+	}
 	if (rank->va)
 		ctn_device_unreserve(p->devices[rank->device].dev, rank->va, rank->va_bytes);
 	free(rank->shards);
 	free(rank->pieces);
+	free(rank->addresses);
+	free(rank->parts);
 	free(rank->piece_table);
 	pthread_mutex_destroy(&rank->lock);
 	pthread_cond_destroy(&rank->changed);
@@ -132,56 +139,104 @@ static void free_model(struct pager_model *m)
 	free(m);
 }
 
+/* The parts of a piece, once each; at most one a rectangle. Returns how many. */
+static uint32_t parts_of(const struct ctn_piece *plan, uint32_t *parts)
+{
+	uint32_t n = 0;
+
+	for (uint32_t k = 0; k < plan->rect_count; k++) {
+		uint32_t i = 0;
+
+		while (i < n && parts[i] != plan->rects[k].part)
+			i++;
+		if (i == n)
+			parts[n++] = plan->rects[k].part;
+	}
+	return n;
+}
+
+static int add_piece(struct pager_piece *pc, struct pager_shard *s, uint32_t k, uint8_t *va)
+{
+	struct pager_rank *rank = s->rank;
+	struct ctn_pager *p = rank->model->pager;
+	struct pager_device *dev = &p->devices[rank->device];
+
+	pc->shard = s;
+	pc->plan = &s->plan->pieces[k];
+	pc->frame = &pc->own;
+	pc->own.pager = p;
+	pc->own.device = rank->device;
+	pc->own.id = NO_FRAME;
+	pc->own.va = va;
+	pc->own.bytes = ctn_align_up(pc->plan->bytes, dev->granule);
+	s->addresses[k] = va;
+	DL_APPEND(pc->own.pieces, pc);
+	return ctn_event_new(dev->dev, &pc->own.event);
+}
+
+static int alloc_rank(struct pager_rank *rank, uint64_t granule)
+{
+	const struct ctn_rank_plan *plan = rank->plan;
+	uint32_t rects = 0;
+
+	for (uint32_t i = 0; i < plan->layer_count; i++) {
+		rank->piece_count += plan->shards[i].piece_count;
+		for (uint32_t k = 0; k < plan->shards[i].piece_count; k++) {
+			rects += plan->shards[i].pieces[k].rect_count;
+			rank->va_bytes += ctn_align_up(plan->shards[i].pieces[k].bytes, granule);
+		}
+	}
+	rank->shards = calloc(plan->layer_count, sizeof(*rank->shards));
+	rank->pieces = calloc(CTN_MAX(rank->piece_count, 1u), sizeof(*rank->pieces));
+	rank->addresses = calloc(CTN_MAX(rank->piece_count, 1u), sizeof(*rank->addresses));
+	rank->parts = calloc(CTN_MAX(rects, 1u), sizeof(*rank->parts));
+	rank->piece_table = calloc(plan->layer_count, sizeof(*rank->piece_table));
+	if (!rank->shards || !rank->pieces || !rank->addresses || !rank->parts ||
+	    !rank->piece_table)
+		return -ENOMEM;
+	return 0;
+}
+
 /* Addresses of a rank's shards, one after the other, each piece at a granule of its own. */
 static int add_rank(struct pager_model *m, uint32_t r, uint32_t device)
 {
 	struct pager_rank *rank = &m->ranks[r];
-	const struct ctn_rank_plan *plan = &m->plan->ranks[r];
 	struct pager_device *dev = &m->pager->devices[device];
-	uint32_t pieces = 0;
+	uint32_t pieces = 0, *parts;
 	uint8_t *va;
 	int rc;
 
 	rank->model = m;
-	rank->plan = plan;
+	rank->plan = &m->plan->ranks[r];
 	rank->index = r;
 	rank->device = device;
 	pthread_mutex_init(&rank->lock, NULL);
 	pthread_cond_init(&rank->changed, NULL);
-	for (uint32_t i = 0; i < plan->layer_count; i++) {
-		pieces += plan->shards[i].piece_count;
-		for (uint32_t k = 0; k < plan->shards[i].piece_count; k++)
-			rank->va_bytes +=
-				ctn_align_up(plan->shards[i].pieces[k].bytes, dev->granule);
-	}
-	rank->shards = calloc(plan->layer_count, sizeof(*rank->shards));
-	rank->pieces = calloc(CTN_MAX(pieces, 1u), sizeof(*rank->pieces));
-	rank->piece_table = calloc(plan->layer_count, sizeof(*rank->piece_table));
-	if (!rank->shards || !rank->pieces || !rank->piece_table)
-		return -ENOMEM;
-	rc = ctn_device_reserve(dev->dev, rank->va_bytes, &rank->va);
-	if (rc)
-		return rc;
+	rc = alloc_rank(rank, dev->granule);
+	if (rc == 0)
+		rc = ctn_device_reserve(dev->dev, rank->va_bytes, &rank->va);
 	va = rank->va;
-	pieces = 0;
-	for (uint32_t i = 0; i < plan->layer_count; i++) {
+	parts = rank->parts;
+	for (uint32_t i = 0; i < rank->plan->layer_count && rc == 0; i++) {
 		struct pager_shard *s = &rank->shards[i];
 
 		s->rank = rank;
-		s->plan = &plan->shards[i];
-		s->va = va;
+		s->plan = &rank->plan->shards[i];
 		s->pieces = &rank->pieces[pieces];
-		rank->piece_table[i] = s->pieces;
-		for (uint32_t k = 0; k < s->plan->piece_count; k++) {
-			rank->pieces[pieces++] = va;
-			va += ctn_align_up(s->plan->pieces[k].bytes, dev->granule);
+		s->addresses = &rank->addresses[pieces];
+		rank->piece_table[i] = s->addresses;
+		pieces += s->plan->piece_count;
+		for (uint32_t k = 0; k < s->plan->piece_count && rc == 0; k++) {
+			struct pager_piece *pc = &s->pieces[k];
+
+			rc = add_piece(pc, s, k, va);
+			pc->parts = parts;
+			pc->part_count = parts_of(pc->plan, parts);
+			parts += pc->part_count;
+			va += pc->own.bytes;
 		}
-		s->charged = (uint64_t)(va - (uint8_t *)s->va);
-		rc = ctn_event_new(dev->dev, &s->event);
-		if (rc)
-			return rc;
 	}
-	return 0;
+	return rc;
 }
 
 static int own_keys(struct pager_model *m)
@@ -255,6 +310,8 @@ int ctn_pager_add_model(struct ctn_pager *p, const struct ctn_plan *plan, const 
 	for (uint32_t i = 0; i < plan->part_count; i++) {
 		m->parts[i].model = m;
 		m->parts[i].plan = &plan->parts[i];
+		m->parts[i].has_digest = plan->parts[i].has_digest;
+		m->parts[i].digest = plan->parts[i].digest;
 	}
 	rc = pager_order(plan, stats.total_bytes, &m->order);
 	if (rc)
@@ -287,13 +344,25 @@ uint64_t ctn_pager_rank_bytes(const struct ctn_pager *p, uint32_t model, uint32_
 	return p->models[model]->ranks[rank].va_bytes;
 }
 
+uint64_t ctn_pager_layer_bytes(const struct ctn_pager *p, uint32_t model, uint32_t rank,
+			       uint32_t layer)
+{
+	const struct pager_shard *s = &p->models[model]->ranks[rank].shards[layer];
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < s->plan->piece_count; i++)
+		bytes += s->pieces[i].own.bytes;
+	return bytes;
+}
+
 void ctn_pager_free(struct ctn_pager *p)
 {
 	if (!p)
 		return;
 	CTN_ASSERT(!p->loads && !p->ended);
-	for (uint32_t i = 0; i < p->model_count; i++) {
+	for (uint32_t i = 0; i < p->model_count; i++)
 		ctn_pager_drop(p, i);
+	for (uint32_t i = 0; i < p->model_count; i++) {
 		disown_keys(p, i);
 		free_model(p->models[i]);
 	}

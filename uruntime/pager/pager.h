@@ -4,7 +4,9 @@
  * device frame (load), forgets them (drop), and keeps the ledger of every byte. It never
  * chooses a victim: that is sched's, and reaches it as a call.
  *
- * States. Each part of each model has a host state, each shard a device state:
+ * States. Each part of each model has a host state, each device frame a device state. A device
+ * frame is the memory of one piece of a shard, or of pieces with equal content on the same device
+ * (of fine-tunes of one base): it is charged once, and held by every shard that is there.
  *
  *   host     ABSENT   -> STAGING   ctn_pager_load wants it, and the pool has no such frame
  *            ABSENT   -> CLEAN     ctn_pager_load found a CLEAN frame of its key, or of its
@@ -21,11 +23,14 @@
  *                                  The frame stays in the pool, for anyone, until it is evicted
  *   device   ABSENT   -> LOADING   ctn_pager_load has reserved its memory
  *            LOADING  -> RESIDENT  its copies have completed
- *            LOADING  -> DRAINING  the load failed or was cancelled, its copies are under way
- *            LOADING  -> ABSENT    likewise, before its copies were submitted
- *            DRAINING -> ABSENT    all copies of the load have completed and no step uses the
- *                                  model: memory given back
- *            RESIDENT -> ABSENT    ctn_pager_drop, or the rest of its load failed
+ *            LOADING  -> DRAINING  every load that waits for it has failed or was cancelled, and
+ *                                  copies are under way or a step may be reading it
+ *            LOADING  -> ABSENT    likewise, before its shard was submitted
+ *            DRAINING -> ABSENT    all copies of these loads have completed and no step uses
+ *                                  their models: memory given back
+ *            DRAINING -> LOADING   another load wants it, and its copies are under way or failed
+ *            DRAINING -> RESIDENT  another load wants it, and its bytes are there
+ *            RESIDENT -> ABSENT    its last holder was dropped, or the rest of its load failed
  *
  * The host state above is what a model holds (ABSENT: no lease). What the pool holds is a frame
  * of its own that may vanish whenever nobody leases it; a loss is met as an ordinary ABSENT.
@@ -46,11 +51,14 @@
 struct ctn_pager;
 
 enum ctn_pager_event_type {
-	CTN_PAGER_LOADED,    /* model: all shards are RESIDENT */
-	CTN_PAGER_FAILED,    /* model, err: nothing of it is on the devices any more */
-	CTN_PAGER_HOST_NEED, /* model, bytes: no room in the pool; make some with
-			      * ctn_pager_drop_host, from inside the callback or later */
-	CTN_PAGER_FRAME_LOST /* model, bytes: the pool gave up a frame that its part had */
+	CTN_PAGER_LOADED,     /* model: all shards are RESIDENT */
+	CTN_PAGER_FAILED,     /* model, err: nothing of it is on the devices any more */
+	CTN_PAGER_HOST_NEED,  /* model, bytes: no room in the pool; make some with
+			       * ctn_pager_drop_host, from inside the callback or later */
+	CTN_PAGER_FRAME_LOST, /* model, bytes: the pool gave up a frame that its part had */
+	CTN_PAGER_SHARED      /* model, rank, layer, frame, bytes: so many of the layer's bytes are
+			       * those of a frame that pieces of this number share, from now on:
+			       * the device has them once. Also from ctn_pager_find_shared */
 };
 
 struct ctn_pager_event {
@@ -58,6 +66,7 @@ struct ctn_pager_event {
 	uint32_t model;
 	const struct ctn_err *err;
 	uint64_t bytes;
+	uint32_t rank, layer, frame;
 	uint64_t bytes_staged; /* LOADED: moved by this load */
 	uint64_t bytes_loaded;
 	uint64_t nanoseconds; /* LOADED: from ctn_pager_load */
@@ -91,10 +100,17 @@ void ctn_pager_free(struct ctn_pager *pager);
 int ctn_pager_add_model(struct ctn_pager *pager, const struct ctn_plan *plan,
 			const uint32_t *devices, struct ctn_err *err);
 
-/* Device addresses of a rank's pieces, [shard][piece]; fixed for the life of the pager. */
+/* Device addresses of a rank's pieces, [shard][piece]. The table is fixed for the life of the
+ * pager; an address in it changes when the piece is found to equal another model's, and is to be
+ * read after ctn_pager_wait_layer. */
 void *const *const *ctn_pager_pieces(const struct ctn_pager *pager, uint32_t model, uint32_t rank);
-/* Bytes that a rank's shards charge on its device when all are RESIDENT. */
+/* Bytes that a rank's shards charge on its device when all are RESIDENT and none is shared. */
 uint64_t ctn_pager_rank_bytes(const struct ctn_pager *pager, uint32_t model, uint32_t rank);
+/* The same of one shard; `layer` counts from the rank's first. */
+uint64_t ctn_pager_layer_bytes(const struct ctn_pager *pager, uint32_t model, uint32_t rank,
+			       uint32_t layer);
+/* Looks for pieces of equal content among those of which manifests say what they hold. */
+void ctn_pager_find_shared(struct ctn_pager *pager);
 
 /* ---- moves ------------------------------------------------------------------------------ */
 
@@ -107,8 +123,12 @@ uint64_t ctn_pager_rank_bytes(const struct ctn_pager *pager, uint32_t model, uin
 int ctn_pager_load(struct ctn_pager *pager, uint32_t model, uint64_t ticket, struct ctn_err *err);
 /* Ends a load early: FAILED with -ECANCELED comes when nothing is in flight any more. */
 void ctn_pager_cancel(struct ctn_pager *pager, uint32_t model);
-/* Frees the device frames of a model. -EBUSY while it loads, drains or is in use. */
+/* Frees the device frames of a model that no other model holds. -EBUSY while it loads, drains or
+ * is in use. */
 int ctn_pager_drop(struct ctn_pager *pager, uint32_t model);
+/* The same for a rank's last shards: it keeps `layers` from its first one on. A load brings back
+ * what is missing, and a step may start on what is left meanwhile. */
+int ctn_pager_drop_tail(struct ctn_pager *pager, uint32_t model, uint32_t rank, uint32_t layers);
 /* Evicts CLEAN, unleased frames of the model's parts from the pool, last ones first, until
  * `bytes` are free or there are none; returns the bytes freed. */
 uint64_t ctn_pager_drop_host(struct ctn_pager *pager, uint32_t model, uint64_t bytes);

@@ -16,6 +16,8 @@
 #define uthash_nonfatal_oom(elem) ((void)(elem))
 #include <uthash.h>
 
+#define NO_FRAME UINT32_MAX
+
 enum host_state { HOST_ABSENT, HOST_AWAITED, HOST_STAGING, HOST_CLEAN, HOST_DRAINING };
 enum device_state { DEVICE_ABSENT, DEVICE_LOADING, DEVICE_RESIDENT, DEVICE_DRAINING };
 
@@ -23,27 +25,63 @@ struct pager_part {
 	struct pager_model *model;
 	const struct ctn_part *plan;
 	enum host_state state;
+	bool has_digest; /* of the bytes that it had when it was last CLEAN, or by the manifest */
+	struct ctn_digest digest;
 	struct ctn_frame_ref ref; /* STAGING, DRAINING: ours; CLEAN: leased; else the last */
 	const struct ctn_extent *extents; /* while STAGING, CLEAN, DRAINING */
 	uint32_t extent_count;
-	uint32_t need;                  /* LOADING shards of the load that read it */
+	uint32_t need;                  /* pieces that the load has to bring from it */
 	uint32_t busy;                  /* of these, those whose copies are under way */
 	struct ctn_stage_job *job;      /* STAGING, DRAINING; jobs_lock: NULL once it is done */
 	struct ctn_stage_result result; /* written by the I/O thread before its completion */
 	struct ctn_mail completion;
 };
 
+/*
+ * A device frame: the memory of a piece, or of pieces of several models on one device that hold
+ * equal bytes. Its addresses are fixed.
+ */
+struct pager_frame {
+	struct ctn_pager *pager;
+	uint32_t device;
+	uint32_t id; /* NO_FRAME until a second piece is bound to it */
+	void *va;
+	uint64_t bytes; /* mapped at va unless ABSENT */
+	enum device_state state;
+	uint32_t holders;           /* pieces with `held`: their shards are not ABSENT */
+	struct pager_piece *loader; /* LOADING: the piece whose load brings the bytes */
+	bool submitted;             /* LOADING, DRAINING: its copies are with the link, or done */
+	bool in_flight;
+	bool arrived; /* DRAINING: the bytes are there */
+	struct ctn_event *event;
+	int rc; /* written by the link thread before its completion */
+	struct ctn_mail completion;
+	struct pager_piece *pieces; /* bound to it */
+	bool named;                 /* found by its content: in the table of its device */
+	struct ctn_digest name;
+	UT_hash_handle hh;
+	uint32_t counted; /* by a walk */
+};
+
+struct pager_piece {
+	struct pager_shard *shard;
+	const struct ctn_piece *plan;
+	uint32_t *parts; /* ids of those that it is made of, once each */
+	uint32_t part_count;
+	struct pager_frame own;
+	struct pager_frame *frame;       /* own, or another piece's of equal content */
+	bool held;                       /* its share of frame->holders */
+	struct pager_piece *prev, *next; /* bound to the same frame */
+};
+
 struct pager_shard {
 	struct pager_rank *rank;
 	const struct ctn_shard *plan;
-	enum device_state state;
-	void **pieces;    /* device addresses, one a piece */
-	void *va;         /* first of them */
-	uint64_t charged; /* bytes mapped at va unless ABSENT */
-	struct ctn_event *event;
-	bool submitted; /* rank lock: event belongs to the copies of this load */
-	int rc;         /* written by the link thread before its completion */
-	struct ctn_mail completion;
+	enum device_state state;    /* ABSENT: holds no frame; RESIDENT: all of them are */
+	struct pager_piece *pieces; /* plan->piece_count */
+	void **addresses;           /* of its pieces' frames */
+	bool submitted; /* rank lock: the events of its frames belong to the copies of their bytes
+			 */
 };
 
 struct pager_rank {
@@ -54,10 +92,13 @@ struct pager_rank {
 	void *va;
 	uint64_t va_bytes;
 	struct pager_shard *shards; /* plan->layer_count */
-	void **pieces;              /* of all shards, flat */
-	void *const **piece_table;  /* [shard] */
-	uint32_t copies_in_flight;  /* shards */
-	uint32_t next;              /* first shard of the load that is not submitted */
+	struct pager_piece *pieces; /* of all shards, flat, as the next two */
+	uint32_t piece_count;
+	void **addresses;
+	uint32_t *parts;
+	void *const **piece_table; /* [shard] */
+	uint32_t copies_in_flight; /* pieces */
+	uint32_t next;             /* first shard of the load that is not submitted */
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* submitted or failed */
 	bool failed;            /* rank lock */
@@ -101,6 +142,7 @@ struct pager_device {
 	struct ctn_stream *verify; /* with poison: reads shards back */
 	uint64_t granule;
 	struct ctn_device_ledger ledger; /* running sums */
+	struct pager_frame *named;       /* by content */
 };
 
 struct ctn_claim {
@@ -127,6 +169,7 @@ struct ctn_pager {
 	struct pager_model *loads; /* active, ascending ticket */
 	struct pager_model *ended; /* their events are due in dispatch */
 	struct ctn_claim *claims;
+	uint32_t shared_frames;      /* ids given out */
 	struct ctn_host_ledger host; /* running sums */
 	struct ctn_pager_move_stats moves[CTN_PAGER_MOVES];
 	int epoll_fd;
@@ -134,8 +177,8 @@ struct ctn_pager {
 	struct ctn_mailbox mail;   /* completions; woken when events are due */
 };
 
-/* ledger.c: every change of a shard's state or a claim's size goes through these */
-void pager_shard_state(struct pager_shard *s, enum device_state state);
+/* ledger.c: every change of a frame's state or a claim's size goes through these */
+void pager_frame_state(struct pager_frame *f, enum device_state state);
 void pager_part_state(struct pager_part *part, enum host_state state);
 void pager_claim_bytes(struct ctn_claim *claim, uint64_t bytes);
 
@@ -143,6 +186,8 @@ void pager_claim_bytes(struct ctn_claim *claim, uint64_t bytes);
 int pager_order(const struct ctn_plan *plan, uint64_t pool_bytes, uint32_t **order);
 
 /* load.c */
+/* All frames of a submitted shard may have arrived. */
+void pager_settle(struct pager_shard *s);
 void pager_pump(struct ctn_pager *p);
 void pager_fail(struct pager_model *m, int code, const struct ctn_err *err);
 void pager_try_end(struct pager_model *m);
@@ -155,10 +200,27 @@ void pager_release_part(struct pager_part *part);
 int pager_find(const struct pager_part *part, struct ctn_frame_info *info);
 uint64_t pager_part_charge(const struct pager_part *part);
 
-/* copy.c: shards and copies */
-int pager_submit(struct pager_shard *s, struct ctn_err *err);
-void pager_unmap(struct pager_shard *s);
+/* frame.c: device frames and who holds them */
+int pager_hold(struct pager_piece *pc);
+/* Gives the memory back when nobody else holds it; returns the bytes that became free. */
+uint64_t pager_let_go(struct pager_piece *pc);
+/* Its load wants the parts of a piece, or no longer. */
+void pager_need_parts(struct pager_piece *pc, bool on);
+/* True if nobody brings the bytes of its frame, or a younger load would. */
+bool pager_should_bring(const struct pager_piece *pc);
+/* Its load brings the bytes, and so needs the parts. */
+void pager_take_over(struct pager_piece *pc);
+/* The loader gives up a frame that it has not submitted; the oldest other load gets it. */
+void pager_hand_on(struct pager_piece *pc);
+/* Binds a piece to the frame of its content, if that is known and there is one. Its shard may be
+ * LOADING, the piece not submitted. */
+int pager_bind(struct pager_piece *pc);
+/* The oldest load that has not failed and holds the frame; NULL: there is none. */
+struct pager_piece *pager_live_holder(const struct pager_frame *f);
+
+/* copy.c: pieces and copies */
+int pager_submit(struct pager_piece *pc, struct ctn_err *err);
 /* verify.c */
-int pager_verify(struct pager_shard *s, struct ctn_err *err);
+int pager_verify(struct pager_piece *pc, struct ctn_err *err);
 
 #endif

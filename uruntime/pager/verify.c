@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Test builds: what a shard holds on its device is read back and compared with its frames. */
+/* Test builds: what a piece holds on its device is read back and compared with its frames. */
 #include "pager/state.h"
 
 #include <errno.h>
@@ -50,30 +50,26 @@ static int verify_row(struct ctn_stream *stream, const struct pager_part *part, 
 	return 0;
 }
 
-int pager_verify(struct pager_shard *s, struct ctn_err *err)
+int pager_verify(struct pager_piece *pc, struct ctn_err *err)
 {
-	struct pager_model *m = s->rank->model;
-	struct pager_device *dev = &m->pager->devices[s->rank->device];
+	struct pager_model *m = pc->shard->rank->model;
+	struct pager_device *dev = &m->pager->devices[pc->frame->device];
 	uint8_t *buf = malloc(CHUNK);
 	int rc = buf ? 0 : -ENOMEM;
 
-	for (uint32_t i = 0; i < s->plan->piece_count && rc == 0; i++) {
-		const struct ctn_piece *piece = &s->plan->pieces[i];
+	for (uint32_t k = 0; k < pc->plan->rect_count && rc == 0; k++) {
+		const struct ctn_rect *rect = &pc->plan->rects[k];
+		const uint8_t *dst = (uint8_t *)pc->frame->va + rect->dst_offset;
 
-		for (uint32_t k = 0; k < piece->rect_count && rc == 0; k++) {
-			const struct ctn_rect *rect = &piece->rects[k];
-			const uint8_t *dst = (uint8_t *)s->pieces[i] + rect->dst_offset;
-
-			for (uint64_t row = 0; row < rect->height && rc == 0; row++)
-				rc = verify_row(dev->verify, &m->parts[rect->part],
-						rect->src_offset + row * rect->src_pitch,
-						dst + row * rect->dst_pitch, rect->width, buf);
-		}
+		for (uint64_t row = 0; row < rect->height && rc == 0; row++)
+			rc = verify_row(dev->verify, &m->parts[rect->part],
+					rect->src_offset + row * rect->src_pitch,
+					dst + row * rect->dst_pitch, rect->width, buf);
 	}
 	free(buf);
 	if (rc)
-		return ctn_err_set(err, rc,
-				   "layer %u on %s does not hold the bytes of its frames: %s",
-				   s->plan->layer, ctn_device_props(dev->dev)->id, strerror(-rc));
+		return ctn_err_set(
+			err, rc, "layer %u on %s does not hold the bytes of its frames: %s",
+			pc->shard->plan->layer, ctn_device_props(dev->dev)->id, strerror(-rc));
 	return 0;
 }
