@@ -42,6 +42,7 @@ struct gen_model {
 	unsigned int files;             /* 0: one model.safetensors; else an index */
 	unsigned int odd;               /* spaces after the header: where data start */
 	unsigned int shuffle;           /* seed of the order in the file; 0: as listed */
+	unsigned int seed;              /* of the bytes */
 	bool sparse;                    /* holes instead of bytes */
 	const char *config;             /* JSON object that is laid over config.json */
 };
@@ -294,7 +295,7 @@ static inline void gen_write_safetensors(const struct gen_model *m, const struct
 					 unsigned int file, const char *path)
 {
 	struct ctn_buf header = {0};
-	uint64_t at = 0, seed = 77 + file;
+	uint64_t at = 0, seed = 77 + file + 1000ull * m->seed;
 	FILE *f = fopen(path, "we");
 
 	ctn_buf_puts(&header, "{");

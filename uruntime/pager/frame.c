@@ -233,8 +233,10 @@ static int rebind(struct pager_piece *pc, struct pager_frame *f)
 	rc = pager_hold(pc);
 	if (rc == 0 && pager_should_bring(pc))
 		pager_take_over(pc);
-	if (was_loader)
+	if (was_loader) {
 		pager_need_parts(pc, false);
+		f->pager->pump_again = true;
+	}
 	return rc;
 }
 

@@ -168,6 +168,7 @@ struct ctn_pager {
 	struct key_owner *owners;
 	struct pager_model *loads; /* active, ascending ticket */
 	struct pager_model *ended; /* their events are due in dispatch */
+	bool pump_again;           /* host memory may have become free within pager_pump */
 	struct ctn_claim *claims;
 	uint32_t shared_frames;      /* ids given out */
 	struct ctn_host_ledger host; /* running sums */
@@ -189,6 +190,9 @@ int pager_order(const struct ctn_plan *plan, uint64_t pool_bytes, uint32_t **ord
 /* All frames of a submitted shard may have arrived. */
 void pager_settle(struct pager_shard *s);
 void pager_pump(struct ctn_pager *p);
+
+/* end.c */
+void pager_release_shard(struct pager_shard *s);
 void pager_fail(struct pager_model *m, int code, const struct ctn_err *err);
 void pager_try_end(struct pager_model *m);
 
