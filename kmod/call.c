@@ -79,7 +79,9 @@ static bool allowed(const struct call *kind, const struct computron_call *call)
 {
 	if (!(kind->who & WRITER))
 		return true;
-	return call->file ? call->file->writer : call->filp->f_mode & FMODE_WRITE;
+	if (call->file)
+		return call->file->writer;
+	return (call->filp->f_mode & FMODE_WRITE) != 0;
 }
 
 /**

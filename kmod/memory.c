@@ -266,11 +266,14 @@ int computron_memory_populate(struct computron_memory *m, u64 offset, u64 bytes,
  * @offset: of the range
  * @bytes: of it
  *
- * Writable mappings fault it in again when it is touched.
+ * Writable mappings fault it in again when it is touched. Mappings of memfds of huge pages are not
+ * for us to change (they have locks that only their file system knows), and are all of writers; the
+ * file unmaps what is punched.
  */
 void computron_memory_unmap(struct computron_memory *m, u64 offset, u64 bytes)
 {
-	unmap_mapping_range(m->file->f_mapping, offset, bytes, 0);
+	if (!m->adopted)
+		unmap_mapping_range(m->file->f_mapping, offset, bytes, 0);
 }
 
 /**

@@ -386,7 +386,7 @@ int computron_pool_destroy(const char *name, bool open)
  * computron_pool_unlock() - gives up the lock of the frames
  * @pool: the pool
  */
-void computron_pool_unlock(struct computron_pool *pool)
+void computron_pool_unlock(struct computron_pool *pool) __releases(&pool->frames.lock)
 {
 	spin_unlock(&pool->frames.lock);
 }
@@ -427,7 +427,7 @@ int computron_pool_wait(struct computron_pool *pool, u64 settled)
  * Return: 0, -ESTALE or -EINTR.
  */
 int computron_pool_lock_frame(struct computron_pool *pool, const struct computron_ref *ref,
-			      struct computron_frame **f)
+			      struct computron_frame **f) __acquires(&pool->frames.lock)
 {
 	u64 settled;
 	int rc;
