@@ -11,6 +11,7 @@
 #   make check-mutants   planted faults, each of which a test must catch (needs nothing built)
 #   make check-fuzz      the parsers' fuzz targets (FUZZ_SECONDS=60 of search each; 0: inputs alone)
 #   make lint            formatting, folder arrows, length of files, scripts
+#   make kmod           computron.ko in kmod/ (KDIR=/lib/modules/RELEASE/build picks the kernel)
 #   make deps            installs what all of this needs (tools/install-deps)
 #
 # VARIANT=release (default; of the check-* targets: debug) | debug (assertions, poison on drop)
@@ -136,6 +137,12 @@ $(BUILD)/tests/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(call obj,$(FUZZ_SHARED)) $(
 fuzz: $(FUZZ)
 unit: $(UNIT)
 .SECONDARY: $(call obj,$(UNIT_SRC) $(SERVER_UNIT_SRC) $(KMOD_UNIT_SRC) tests/unit/main.c $(wildcard tests/fuzz/*.c))
+
+# ---- the kernel module, which has a make and a compiler of its own
+
+.PHONY: kmod
+kmod:
+	+@$(MAKE) --no-print-directory -C kmod $(if $(KDIR),KDIR=$(KDIR)) modules
 
 # ---- the commands of people ---------------------------------------------------------------
 
