@@ -10,6 +10,7 @@
 #   make check-ref       the reference in tests/ref against transformers (PyPI, in a venv)
 #   make check-mutants   planted faults, each of which a test must catch (needs nothing built)
 #   make check-fuzz      the parsers' fuzz targets (FUZZ_SECONDS=60 of search each; 0: inputs alone)
+#   make bench           stage beside fio on a disk made of memory (as root)
 #   make lint            formatting, folder arrows, length of files, scripts
 #   make kmod           computron.ko in kmod/ (KDIR=/lib/modules/RELEASE/build picks the kernel)
 #   make deps            installs what all of this needs (tools/install-deps)
@@ -204,6 +205,12 @@ check-ref: $(VENV)/.ready
 	@tests/ref/check_self.py
 	@tests/ref/check_golden.py
 	@$(VENV)/bin/python tests/ref/check_transformers.py
+
+# The stage beside fio on a disk made of memory, and its table of methods and providers (as root).
+.PHONY: bench
+bench:
+	$(SUB) VARIANT=release -j$(JOBS) all
+	@BUILD_ROOT=$(BUILD_ROOT) tools/bench-ram
 
 .PHONY: clean
 clean:
