@@ -414,17 +414,23 @@ static void test_the_best_provider_is_taken(void)
 {
 	struct ctn_pool *pool = ctn_test_pool(NULL, 32 * CTN_MIB, 0, false);
 	struct ctn_pool_stats s;
+	const char *why = s.why;
 
 	ctn_pool_get_stats(pool, false, &s);
-	CU_ASSERT_EQUAL(s.why[0] == '\0', strcmp(s.provider, ctn_pool_provider_name(0)) == 0);
-	/* Each that is better is there with its reason. */
-	for (uint32_t i = 0; ctn_pool_provider_name(i); i++) {
+	/* Each that is better is there, in order, with its reason; nothing else is. */
+	for (uint32_t i = 0; strcmp(ctn_pool_provider_name(i), s.provider) != 0; i++) {
 		const char *better = ctn_pool_provider_name(i);
+		size_t len = strlen(better);
 
-		if (strcmp(better, s.provider) == 0)
-			break;
-		CU_ASSERT_PTR_NOT_NULL(strstr(s.why, better));
+		CU_ASSERT_EQUAL_FATAL(strncmp(why, better, len), 0);
+		CU_ASSERT_EQUAL_FATAL(strncmp(why + len, ": ", 2), 0);
+		why += len + 2;
+		len = strcspn(why, ";");
+		CU_ASSERT_TRUE(len > 10);
+		why += len;
+		why += strncmp(why, "; ", 2) == 0 ? 2 : 0;
 	}
+	CU_ASSERT_STRING_EQUAL(why, "");
 	ctn_pool_close(pool);
 	pool = ctn_test_pool("plain", 32 * CTN_MIB, 0, false);
 	ctn_pool_get_stats(pool, false, &s);
