@@ -82,7 +82,7 @@ static const char *deep_model(void)
 	static char dir[PATH_MAX];
 
 	if (!dir[0])
-		snprintf(dir, sizeof(dir), "%s", write_big(14, 500));
+		snprintf(dir, sizeof(dir), "%s", write_big(14, 500, 0));
 	return dir;
 }
 
