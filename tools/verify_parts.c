@@ -49,17 +49,6 @@ static void fail(struct run *run, const char *why)
 	run->failed(run->arg, why);
 }
 
-static void fill_digests(const struct slot *s)
-{
-	struct ctn_part *part = s->part;
-
-	part->digest = s->result.digest;
-	part->has_digest = true;
-	for (uint32_t i = 0; i < part->tensor_count; i++)
-		ctn_tensor_digest(s->run->plan->ckpt, part, i, s->extents, s->extent_count,
-				  &part->tensors[i].digest);
-}
-
 static void take(struct ctn_mail *mail)
 {
 	struct slot *s = (struct slot *)((char *)mail - offsetof(struct slot, mail));
@@ -67,8 +56,6 @@ static void take(struct ctn_mail *mail)
 
 	if (s->result.rc)
 		fail(run, s->result.err.msg);
-	else if (run->fill)
-		fill_digests(s);
 	run->result->method = s->result.method;
 	run->result->bytes += s->part->tensor_bytes;
 	ctn_pool_abort(run->pool, s->frame);
@@ -76,12 +63,22 @@ static void take(struct ctn_mail *mail)
 	run->under_way--;
 }
 
-/* From a thread of the stage. */
+static void fill_digests(struct ctn_part *part, const struct ctn_stage_result *result)
+{
+	part->digest = result->digest;
+	part->has_digest = true;
+	for (uint32_t i = 0; i < part->tensor_count; i++)
+		part->tensors[i].digest = result->tensor_digests[i];
+}
+
+/* From a thread of the stage, which the part is in the hands of. */
 static void on_done(void *arg, const struct ctn_stage_result *result)
 {
 	struct slot *s = arg;
 
 	s->result = *result;
+	if (s->run->fill && result->has_digest)
+		fill_digests(s->part, result);
 	s->mail.take = take;
 	ctn_mailbox_post(&s->run->mail, &s->mail);
 }

@@ -126,18 +126,6 @@ static void put(const struct target *t, const struct spoiled_file *f, const char
 
 /* ---- spoiling ---------------------------------------------------------------------------- */
 
-/*
- * Where a wrong byte must be told. Of a file that was opened already the header was read; of the
- * manifest, the digest of a tensor only serves to name it.
- */
-static void telling_bytes(const struct spoiling *s, uint64_t *begin, uint64_t *end)
-{
-	*begin = s->late ? data_offset(s->file) : 0;
-	*end = s->file->len;
-	if (strcmp(s->file->name, CTN_MANIFEST_NAME) == 0)
-		*end = (uint64_t)(strstr(s->file->right, "\"tensors\"") - s->file->right);
-}
-
 static const char *tensor_of(const struct spoiled_file *f, uint64_t byte)
 {
 	for (uint32_t i = 0; f->weights && i < f->tensors.count; i++) {
@@ -153,7 +141,7 @@ static struct spoiling choose(struct target *t, uint64_t *seed)
 {
 	const uint64_t dice = gen_random(seed) % 10;
 	struct spoiling s = {.what = dice < 6 ? FLIP : dice < 8 ? TRUNCATE : SWAP};
-	uint64_t begin, end;
+	uint64_t begin;
 
 	/* Most often where the most bytes are, and there alone once it is open. */
 	s.late = gen_random(seed) % 2;
@@ -162,8 +150,9 @@ static struct spoiling choose(struct target *t, uint64_t *seed)
 	/* Another manifest, but for a space, is as good. */
 	if (s.what == SWAP && strcmp(s.file->name, CTN_MANIFEST_NAME) == 0)
 		s.what = FLIP;
-	telling_bytes(&s, &begin, &end);
-	s.at = begin + gen_random(seed) % (end - begin);
+	/* Of a file that was opened already the header was read. */
+	begin = s.late ? data_offset(s.file) : 0;
+	s.at = begin + gen_random(seed) % (s.file->len - begin);
 	s.bits = (uint8_t)(1u << gen_random(seed) % 8);
 	if (s.what == FLIP)
 		s.tensor = tensor_of(s.file, s.at);

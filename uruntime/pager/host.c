@@ -5,32 +5,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <utlist.h>
-
-/*
- * What a frame says of itself to whoever finds it, also after a restart. It tells how the bytes lie
- * in the frame, not whose they are: with the digest it is the name of the content, by which parts
- * of other checkpoints find it.
- */
-struct owner_data {
-	uint32_t plan_version;
-	uint32_t zero;
-	uint64_t frame_bytes;
-	uint64_t tensor_bytes;
-	struct ctn_digest layout;
-};
-
-static void describe_owner(const struct ctn_part *part, uint8_t out[CTN_OWNER_DATA])
-{
-	const struct owner_data owner = {.plan_version = CTN_PLAN_VERSION,
-					 .frame_bytes = part->frame_bytes,
-					 .tensor_bytes = part->tensor_bytes,
-					 .layout = part->layout};
-
-	_Static_assert(sizeof(owner) <= CTN_OWNER_DATA, "owner data");
-	memset(out, 0, CTN_OWNER_DATA);
-	memcpy(out, &owner, sizeof(owner));
-}
 
 uint64_t pager_part_charge(const struct pager_part *part)
 {
@@ -92,49 +66,6 @@ static enum host_result start_stage(struct pager_part *part, struct ctn_err *err
 	}
 	ctn_pool_abort(p->pool, part->ref);
 	return HOST_FAILED;
-}
-
-/* Another frame than that of its key holds the bytes that the manifest says. */
-static int find_equal(const struct pager_part *part, struct ctn_frame_info *info)
-{
-	uint8_t owner[CTN_OWNER_DATA];
-
-	if (!part->plan->has_digest)
-		return -ENOENT;
-	describe_owner(part->plan, owner);
-	return ctn_pool_lookup_content(part->model->pager->pool, &part->plan->digest, owner, info);
-}
-
-static bool same_content(const struct ctn_part *a, const struct ctn_part *b)
-{
-	return a->has_digest && b->has_digest && a->frame_bytes == b->frame_bytes &&
-	       a->tensor_bytes == b->tensor_bytes &&
-	       memcmp(&a->digest, &b->digest, sizeof(a->digest)) == 0 &&
-	       memcmp(&a->layout, &b->layout, sizeof(a->layout)) == 0;
-}
-
-/* Its bytes are on their way, as another part's. */
-static bool equal_is_staged(const struct pager_part *part)
-{
-	const struct pager_model *m;
-
-	if (!part->plan->has_digest)
-		return false;
-	DL_FOREACH (part->model->pager->loads, m) {
-		for (uint32_t i = 0; i < m->plan->part_count; i++) {
-			if (m->parts[i].state == HOST_STAGING &&
-			    same_content(m->parts[i].plan, part->plan))
-				return true;
-		}
-	}
-	return false;
-}
-
-int pager_find(const struct pager_part *part, struct ctn_frame_info *info)
-{
-	int rc = ctn_pool_lookup(part->model->pager->pool, &part->plan->key, info);
-
-	return rc == -ENOENT ? find_equal(part, info) : rc;
 }
 
 /*
@@ -207,9 +138,9 @@ enum host_result pager_acquire(struct pager_part *part, bool may_alloc, struct c
 	if (rc == 0 && is_spoiled(part, &info)) {
 		if (drop_spoiled(part, &info, err))
 			return HOST_FAILED;
-		rc = find_equal(part, &info);
+		rc = pager_find_equal(part, &info);
 	}
-	if (rc == 0 ? info.state == CTN_FRAME_LOADING : equal_is_staged(part)) {
+	if (rc == 0 ? info.state == CTN_FRAME_LOADING : pager_equal_is_staged(part)) {
 		pager_part_state(part, HOST_AWAITED);
 		return HOST_WAIT;
 	}
@@ -255,29 +186,40 @@ static void count_stage(struct ctn_pager *p, const struct ctn_stage_result *resu
 	stats->nanoseconds += result->nanoseconds;
 }
 
-/* In the owner's thread: the reads of a part are over. */
-static void stage_taken(struct ctn_mail *c)
+/* The bytes of a part are there: the frame is CLEAN, and ours is the first lease. */
+static int seal(struct pager_part *part)
 {
-	struct pager_part *part =
-		(struct pager_part *)((char *)c - offsetof(struct pager_part, completion));
+	uint8_t owner[CTN_OWNER_DATA];
+	int rc;
+
+	pager_describe_owner(part->plan, owner);
+	rc = ctn_pool_seal(part->model->pager->pool, part->ref,
+			   part->result.has_digest ? &part->result.digest : NULL, owner);
+	if (rc)
+		ctn_err_set(&part->result.err, rc, "seal of part %u: %s", part->plan->id,
+			    strerror(-rc));
+	return rc;
+}
+
+/* Whoever waited for a frame looks again. */
+static void wake_awaiting(struct ctn_pager *p)
+{
+	for (struct pager_model *o = p->loads; o; o = o->next) {
+		for (uint32_t i = 0; i < o->plan->part_count; i++) {
+			if (o->parts[i].state == HOST_AWAITED)
+				pager_part_state(&o->parts[i], HOST_ABSENT);
+		}
+	}
+}
+
+void pager_end_stage(struct pager_part *part, int rc, bool shared)
+{
 	struct pager_model *m = part->model;
 	struct ctn_pager *p = m->pager;
-	uint8_t owner[CTN_OWNER_DATA];
-	int rc = part->result.rc;
 
 	m->load.stages_in_flight--;
-	if (rc == 0 && part->state == HOST_DRAINING)
-		rc = -ECANCELED;
-	if (rc == 0 && part->result.has_digest)
-		rc = take_digest(part, &part->result.digest, &part->result.err);
-	if (rc == 0) {
-		describe_owner(part->plan, owner);
-		rc = ctn_pool_seal(p->pool, part->ref,
-				   part->result.has_digest ? &part->result.digest : NULL, owner);
-		if (rc)
-			ctn_err_set(&part->result.err, rc, "seal of part %u: %s", part->plan->id,
-				    strerror(-rc));
-	}
+	if (rc == 0 && !shared)
+		rc = seal(part);
 	count_stage(p, &part->result, rc);
 	if (rc == 0) {
 		m->bytes_staged += part->result.bytes;
@@ -289,14 +231,24 @@ static void stage_taken(struct ctn_mail *c)
 		if (!m->load.failed)
 			pager_fail(m, rc, &part->result.err);
 	}
-	/* Whoever waited for this frame looks again. */
-	for (struct pager_model *o = p->loads; o; o = o->next) {
-		for (uint32_t i = 0; i < o->plan->part_count; i++) {
-			if (o->parts[i].state == HOST_AWAITED)
-				pager_part_state(&o->parts[i], HOST_ABSENT);
-		}
-	}
+	wake_awaiting(p);
 	pager_try_end(m);
+}
+
+/* In the owner's thread: the reads of a part are over. */
+static void stage_taken(struct ctn_mail *c)
+{
+	struct pager_part *part =
+		(struct pager_part *)((char *)c - offsetof(struct pager_part, completion));
+	int rc = part->result.rc;
+
+	if (rc == 0 && part->state == HOST_DRAINING)
+		rc = -ECANCELED;
+	if (rc == 0 && part->result.has_digest)
+		rc = take_digest(part, &part->result.digest, &part->result.err);
+	if (rc == 0 && pager_compare(part))
+		return;
+	pager_end_stage(part, rc, false);
 }
 
 /* ---- dropping from the pool ------------------------------------------------------------- */

@@ -10,10 +10,13 @@
  *
  *   host     ABSENT   -> STAGING   ctn_pager_load wants it, and the pool has no such frame
  *            ABSENT   -> CLEAN     ctn_pager_load found a CLEAN frame of its key, or of its
- *                                  content by the manifest, and leased it
+ *                                  content by the manifest or by an earlier comparison, and
+ *                                  leased it
  *            ABSENT   -> AWAITED   the frame of this key, or content, is being staged
  *            AWAITED  -> ABSENT    that ended, one way or the other: looked up again
- *            STAGING  -> CLEAN     the bytes are there: sealed, leased
+ *            STAGING  -> CLEAN     the bytes are there: sealed, leased; or a CLEAN frame of
+ *                                  equal digest was found to hold the same: that one is leased,
+ *                                  and the new one forgotten
  *            STAGING  -> DRAINING  the load failed or was cancelled with reads in flight
  *            STAGING  -> ABSENT    the reads failed, or brought other bytes than the manifest
  *                                  says

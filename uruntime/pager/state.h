@@ -32,9 +32,18 @@ struct pager_part {
 	uint32_t extent_count;
 	uint32_t need;                  /* pieces that the load has to bring from it */
 	uint32_t busy;                  /* of these, those whose copies are under way */
-	struct ctn_stage_job *job;      /* STAGING, DRAINING; jobs_lock: NULL once it is done */
-	struct ctn_stage_result result; /* written by the I/O thread before its completion */
+	struct ctn_stage_job *job;      /* STAGING, DRAINING: of the reads, or of the comparison;
+					 * jobs_lock: NULL once it is done */
+	struct ctn_stage_result result; /* written by a thread of the stage before its completion */
+	bool equal;                     /* likewise: of the comparison */
 	struct ctn_mail completion;
+	/* A frame of another key: while compared with ours, leased. has_twin: its bytes were
+	 * found to be this part's; it may be gone by now. */
+	bool has_twin;
+	struct ctn_frame_ref twin;
+	struct ctn_frame_key twin_key;
+	const struct ctn_extent *twin_extents; /* while leased */
+	uint32_t twin_extent_count;
 };
 
 /*
@@ -200,9 +209,21 @@ void pager_try_end(struct pager_model *m);
 enum host_result { HOST_OK, HOST_WAIT, HOST_NO_ROOM, HOST_FAILED };
 enum host_result pager_acquire(struct pager_part *part, bool may_alloc, struct ctn_err *err);
 void pager_release_part(struct pager_part *part);
-/* The frame of its key, or a CLEAN one of equal content. -ENOENT. */
-int pager_find(const struct pager_part *part, struct ctn_frame_info *info);
+/* The reads of a part are over: CLEAN (`shared`: with a frame that is leased already), or failed.
+ */
+void pager_end_stage(struct pager_part *part, int rc, bool shared);
 uint64_t pager_part_charge(const struct pager_part *part);
+
+/* share.c: one frame for parts of equal bytes */
+void pager_describe_owner(const struct ctn_part *part, uint8_t out[CTN_OWNER_DATA]);
+/* A CLEAN frame of another key that is known to hold the part's bytes. -ENOENT. */
+int pager_find_equal(const struct pager_part *part, struct ctn_frame_info *info);
+/* The frame of its key, else one of those. -ENOENT. */
+int pager_find(const struct pager_part *part, struct ctn_frame_info *info);
+/* They are on their way, as another part's. */
+bool pager_equal_is_staged(const struct pager_part *part);
+/* True when a frame is there that what was staged is now compared with: pager_end_stage follows. */
+bool pager_compare(struct pager_part *part);
 
 /* frame.c: device frames and who holds them */
 int pager_hold(struct pager_piece *pc);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* The first step of a job: memory for its frame, which may take seconds. */
+/* The first step of a job: memory for its frame, which may take seconds, and its digest tree. */
 #include "stage/private.h"
 
 #include <string.h>
@@ -10,6 +10,8 @@ void ctn_commit_job(struct ctn_stage_job *job)
 
 	if (ctn_job_live(job))
 		rc = ctn_pool_commit(job->stage->pool, job->extents, job->extent_count);
+	if (rc == 0 && ctn_job_live(job) && job->stage->hash)
+		rc = ctn_hash_prepare(job);
 	if (rc)
 		ctn_job_fail(job, rc, "stage: no memory for part %u of %s (%llu bytes): %s",
 			     job->part->id, job->ckpt->dir,

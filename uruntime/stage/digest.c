@@ -2,7 +2,6 @@
 /* The digest of a part: see stage.h. */
 #include "stage/private.h"
 
-#include <errno.h>
 #include <string.h>
 
 /* The states live on the stack, so that hashing cannot fail: that needs their definition. */
@@ -15,11 +14,8 @@
 #endif
 #endif
 
-#define CHUNK CTN_MIB
-
-/* Where linear offset `at` lies: the address, and how many bytes follow it there. */
-static const uint8_t *locate(const struct ctn_extent *extents, uint32_t count, uint64_t at,
-			     uint64_t *left)
+const uint8_t *ctn_locate(const struct ctn_extent *extents, uint32_t count, uint64_t at,
+			  uint64_t *left)
 {
 	for (uint32_t i = 0; i < count; i++) {
 		if (at < extents[i].bytes) {
@@ -33,15 +29,25 @@ static const uint8_t *locate(const struct ctn_extent *extents, uint32_t count, u
 	return NULL;
 }
 
-static XXH128_hash_t hash_chunk(const struct ctn_extent *extents, uint32_t count, uint64_t at,
-				uint64_t bytes)
+static void put(XXH128_hash_t hash, struct ctn_digest *digest)
+{
+	XXH128_canonical_t canonical;
+
+	XXH128_canonicalFromHash(&canonical, hash);
+	memcpy(digest->bytes, canonical.digest, sizeof(digest->bytes));
+}
+
+void ctn_digest_chunk(const struct ctn_extent *extents, uint32_t count, uint64_t at, uint64_t bytes,
+		      struct ctn_digest *digest)
 {
 	uint64_t left;
-	const uint8_t *p = locate(extents, count, at, &left);
+	const uint8_t *p = ctn_locate(extents, count, at, &left);
 	XXH3_state_t state;
 
-	if (left >= bytes)
-		return XXH3_128bits(p, bytes);
+	if (left >= bytes) {
+		put(XXH3_128bits(p, bytes), digest);
+		return;
+	}
 	XXH3_128bits_reset(&state);
 	while (bytes && p) {
 		uint64_t n = CTN_MIN(bytes, left);
@@ -50,16 +56,20 @@ static XXH128_hash_t hash_chunk(const struct ctn_extent *extents, uint32_t count
 		at += n;
 		bytes -= n;
 		if (bytes)
-			p = locate(extents, count, at, &left);
+			p = ctn_locate(extents, count, at, &left);
 	}
-	return XXH3_128bits_digest(&state);
+	put(XXH3_128bits_digest(&state), digest);
 }
 
-int ctn_digest_part(const struct ctn_checkpoint *ckpt, const struct ctn_part *part,
-		    const struct ctn_extent *extents, uint32_t extent_count,
-		    const atomic_bool *stop, struct ctn_digest *digest)
+void ctn_digest_root(const struct ctn_digest *chunks, size_t count, struct ctn_digest *digest)
 {
-	XXH128_canonical_t canonical;
+	put(XXH3_128bits(chunks, count * sizeof(*chunks)), digest);
+}
+
+void ctn_part_digest(const struct ctn_checkpoint *ckpt, const struct ctn_part *part,
+		     const struct ctn_extent *extents, uint32_t extent_count,
+		     struct ctn_digest *digest)
+{
 	XXH3_state_t root;
 
 	XXH3_128bits_reset(&root);
@@ -67,32 +77,13 @@ int ctn_digest_part(const struct ctn_checkpoint *ckpt, const struct ctn_part *pa
 		const struct ctn_part_tensor *t = &part->tensors[i];
 		uint64_t bytes = ckpt->tensors[t->tensor].bytes;
 
-		for (uint64_t at = 0; at < bytes; at += CHUNK) {
-			if (stop && atomic_load_explicit(stop, memory_order_acquire))
-				return -ECANCELED;
-			XXH128_canonicalFromHash(
-				&canonical, hash_chunk(extents, extent_count, t->frame_offset + at,
-						       CTN_MIN(bytes - at, CHUNK)));
-			XXH3_128bits_update(&root, canonical.digest, sizeof(canonical.digest));
+		for (uint64_t at = 0; at < bytes; at += CTN_CHUNK_BYTES) {
+			struct ctn_digest chunk;
+
+			ctn_digest_chunk(extents, extent_count, t->frame_offset + at,
+					 CTN_MIN(bytes - at, CTN_CHUNK_BYTES), &chunk);
+			XXH3_128bits_update(&root, chunk.bytes, sizeof(chunk.bytes));
 		}
 	}
-	XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(&root));
-	memcpy(digest->bytes, canonical.digest, sizeof(digest->bytes));
-	return 0;
-}
-
-void ctn_part_digest(const struct ctn_checkpoint *ckpt, const struct ctn_part *part,
-		     const struct ctn_extent *extents, uint32_t extent_count,
-		     struct ctn_digest *digest)
-{
-	ctn_digest_part(ckpt, part, extents, extent_count, NULL, digest);
-}
-
-void ctn_tensor_digest(const struct ctn_checkpoint *ckpt, const struct ctn_part *part, uint32_t i,
-		       const struct ctn_extent *extents, uint32_t extent_count,
-		       struct ctn_digest *digest)
-{
-	const struct ctn_part alone = {.tensors = &part->tensors[i], .tensor_count = 1};
-
-	ctn_digest_part(ckpt, &alone, extents, extent_count, NULL, digest);
+	put(XXH3_128bits_digest(&root), digest);
 }

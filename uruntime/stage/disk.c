@@ -268,7 +268,9 @@ static void fell_short(struct disk *d, struct request *r, size_t got)
 		return;
 	}
 	r->job->result.bytes += kept;
+	ctn_hash_arrived(r->job, r->frame_offset, kept);
 	r->offset += kept;
+	r->frame_offset += kept;
 	r->addr += kept;
 	r->len -= kept;
 	r->stalls = 0;
@@ -315,6 +317,7 @@ void ctn_disk_completed(struct disk *d, struct request *r, ssize_t result)
 		fell_short(d, r, (size_t)result);
 	} else {
 		job->result.bytes += CTN_MIN((size_t)result, r->len);
+		ctn_hash_arrived(job, r->frame_offset, r->len);
 		drop_request(d, r);
 	}
 }
@@ -337,21 +340,16 @@ static void finish(struct disk *d, struct ctn_stage_job *job)
 	job->result.nanoseconds = job->ended - job->begun;
 	if (job->part->run_count == 0)
 		job->result.method = d->method;
-	if (job->result.rc) {
-		ctn_stage_end_job(job);
-		return;
+	if (job->result.rc == 0) {
+		pthread_mutex_lock(&stage->lock);
+		stage->stats.jobs[job->result.method]++;
+		stage->stats.bytes[job->result.method] += job->result.bytes;
+		stage->stats.nanoseconds += job->result.nanoseconds;
+		stage->stats.reads += job->reads;
+		stage->stats.read_nanoseconds += job->read_ns;
+		pthread_mutex_unlock(&stage->lock);
 	}
-	pthread_mutex_lock(&stage->lock);
-	stage->stats.jobs[job->result.method]++;
-	stage->stats.bytes[job->result.method] += job->result.bytes;
-	stage->stats.nanoseconds += job->result.nanoseconds;
-	stage->stats.reads += job->reads;
-	stage->stats.read_nanoseconds += job->read_ns;
-	pthread_mutex_unlock(&stage->lock);
-	if (stage->hash)
-		ctn_worker_submit(&stage->hasher, job);
-	else
-		ctn_stage_end_job(job);
+	ctn_job_release(job, 1);
 }
 
 /* Ends what has nothing in flight and nothing to start. True if any did. */

@@ -72,6 +72,7 @@ int ctn_job_new(struct ctn_stage *stage, const struct ctn_checkpoint *ckpt,
 	job->extents = extents;
 	job->extent_count = extent_count;
 	atomic_init(&job->cancelled, false);
+	atomic_init(&job->refs, 1);
 	*out = job;
 	return 0;
 
@@ -84,6 +85,9 @@ void ctn_job_free(struct ctn_stage_job *job)
 {
 	if (!job)
 		return;
+	free(job->chunks);
+	free(job->digests);
+	free(job->tensor_digests);
 	free(job->files);
 	free(job);
 }
@@ -104,6 +108,7 @@ void ctn_job_fail(struct ctn_stage_job *job, int rc, const char *fmt, ...)
 	vsnprintf(msg, sizeof(msg), fmt, ap);
 	va_end(ap);
 	job->result.rc = ctn_err_set(&job->result.err, rc, "%s", msg);
+	atomic_store_explicit(&job->failed, true, memory_order_relaxed);
 }
 
 bool ctn_job_cut(const struct ctn_stage_job *job)
@@ -128,6 +133,7 @@ void ctn_job_next(struct ctn_stage_job *job, struct request *r)
 	r->job = job;
 	r->file = run->file;
 	r->offset = run->file_offset + job->run_done;
+	r->frame_offset = linear;
 	r->addr = e->addr + inside;
 	r->len = CTN_MIN(CTN_MIN(run->bytes - job->run_done, e->bytes - inside), CTN_READ_BYTES);
 	r->segment = e->segment;

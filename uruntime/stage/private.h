@@ -5,13 +5,15 @@
  * off a job and that the reader works on.
  *
  *   submit -> committer -> disk.incoming -> disk.jobs -> requests -> reader
- *          -> ctn_disk_completed -> (all read) -> hasher -> done
+ *          -> ctn_disk_completed -> chunks -> hasher -> (the last of all) -> done
  *
  * Jobs are committed one after the other, each by several threads of the pool if it is large,
- * while those before it are read.
+ * while those before it are read. A chunk is hashed as soon as the reads that cover it have
+ * completed, in whatever order they do.
  *
- * What belongs to the I/O thread needs no lock. ctn_stage.lock may be held while a disk's or a
- * worker's lock is taken, never the other way round; none is held when `done` is called.
+ * What belongs to the I/O thread needs no lock. ctn_stage.lock may be held while a disk's, the
+ * worker's or the hasher's lock is taken, never the other way round; none is held when `done` is
+ * called.
  */
 #ifndef CTN_STAGE_PRIVATE_H
 #define CTN_STAGE_PRIVATE_H
@@ -21,14 +23,26 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define CTN_READ_BYTES CTN_MIB /* longest read */
-#define CTN_MAX_STALLS 64      /* retries of one read without a byte of progress */
+#define CTN_READ_BYTES       CTN_MIB /* longest read */
+#define CTN_CHUNK_BYTES      CTN_MIB /* longest chunk of a digest */
+#define CTN_MAX_STALLS       64      /* retries of one read without a byte of progress */
+#define CTN_MAX_HASH_THREADS 4
 
 struct disk;
 
 struct job_file {
 	int fd; /* -1: not open */
 	bool direct;
+};
+
+/* A leaf of the digest tree: up to CTN_CHUNK_BYTES of one tensor. */
+struct chunk {
+	struct chunk *next; /* in hasher.head */
+	struct ctn_stage_job *job;
+	uint64_t frame_offset;
+	uint32_t bytes;
+	uint32_t missing; /* bytes that were not read yet; the I/O thread's */
+	size_t index;     /* of its digest */
 };
 
 struct ctn_stage_job {
@@ -39,12 +53,29 @@ struct ctn_stage_job {
 	const struct ctn_part *part;
 	const struct ctn_extent *extents;
 	uint32_t extent_count;
+	const struct ctn_extent *others; /* to be compared with; NULL: a job that reads */
+	uint32_t other_count;
 	ctn_stage_done_fn *done;
 	void *arg;
 
 	atomic_bool cancelled;
 
-	/* The committer's, then the I/O thread's, and when all is read, the hasher's. */
+	/* The digest tree, made before the first read; none where nothing is hashed. A hash thread
+	 * writes the digest of its chunk, whoever drops the last reference the rest. */
+	struct chunk *chunks; /* ascending in frame_offset */
+	size_t chunk_count;
+	struct ctn_digest *digests;        /* of the chunks, in the order of the part's tensors */
+	struct ctn_digest *tensor_digests; /* by tensor of the part */
+
+	/* What keeps the job: the committer and the I/O thread together one reference, each chunk
+	 * that is with the hasher another. */
+	atomic_size_t refs;
+	atomic_bool failed;            /* as result.rc, for the hash threads */
+	atomic_bool skipped;           /* a chunk was not hashed, or not compared */
+	atomic_bool differs;           /* from the others */
+	atomic_uint_least64_t hash_ns; /* CPU time */
+
+	/* The committer's, then the I/O thread's, and that of who drops the last reference. */
 	uint32_t run;            /* what to cut off next: */
 	uint64_t run_done;       /* bytes of that run that were cut off */
 	uint32_t extent;         /* where the next byte goes */
@@ -64,6 +95,7 @@ struct request {
 	int fd;
 	bool direct; /* how that is open */
 	uint64_t offset;
+	uint64_t frame_offset;
 	uint8_t *addr;
 	size_t len;
 	uint32_t segment;
@@ -131,6 +163,16 @@ struct worker {
 	bool stop;
 };
 
+/* Threads that hash, or compare, chunks in the order in which they came. */
+struct hasher {
+	pthread_t threads[CTN_MAX_HASH_THREADS];
+	uint32_t count;
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	struct chunk *head, **tail;
+	bool stop;
+};
+
 struct ctn_stage {
 	struct ctn_pool *pool;
 	int forced; /* enum ctn_stage_method, or -1 */
@@ -144,7 +186,7 @@ struct ctn_stage {
 
 	struct worker committer;
 	bool hash;
-	struct worker hasher;
+	struct hasher hasher;
 };
 
 /* ---- stage.c --------------------------------------------------------------------------- */
@@ -207,14 +249,36 @@ int ctn_worker_open(struct worker *w, void (*step)(struct ctn_stage_job *job));
 void ctn_worker_close(struct worker *w);
 void ctn_worker_submit(struct worker *w, struct ctn_stage_job *job);
 
-/* ---- commit.c, hash.c, digest.c --------------------------------------------------------- */
+/* ---- commit.c -------------------------------------------------------------------------- */
 
-/* The steps of the two workers. */
+/* The step of the committer. */
 void ctn_commit_job(struct ctn_stage_job *job);
-void ctn_hash_job(struct ctn_stage_job *job);
-/* -ECANCELED when *stop (if not NULL) becomes true. */
-int ctn_digest_part(const struct ctn_checkpoint *ckpt, const struct ctn_part *part,
-		    const struct ctn_extent *extents, uint32_t extent_count,
-		    const atomic_bool *stop, struct ctn_digest *digest);
+
+/* ---- hash.c ---------------------------------------------------------------------------- */
+
+int ctn_hasher_open(struct hasher *h);
+/* No job is left. Waits for the threads. */
+void ctn_hasher_close(struct hasher *h);
+/* Makes the job's tree. -ENOMEM: it has none. */
+int ctn_hash_prepare(struct ctn_stage_job *job);
+/* Bytes of the frame were read; each is told of once. The I/O thread's. */
+void ctn_hash_arrived(struct ctn_stage_job *job, uint64_t frame_offset, uint64_t bytes);
+/* Gives all chunks to the hasher, as if they had arrived. */
+void ctn_hash_all(struct ctn_stage_job *job);
+/* Drops references; with the last one the job ends. */
+void ctn_job_release(struct ctn_stage_job *job, size_t refs);
+
+/* ---- digest.c, compare.c --------------------------------------------------------------- */
+
+/* Where linear offset `at` lies: the address, and how many bytes follow it there. */
+const uint8_t *ctn_locate(const struct ctn_extent *extents, uint32_t count, uint64_t at,
+			  uint64_t *left);
+/* The digest of up to CTN_CHUNK_BYTES of a frame. */
+void ctn_digest_chunk(const struct ctn_extent *extents, uint32_t count, uint64_t at, uint64_t bytes,
+		      struct ctn_digest *digest);
+/* Of a part, or a tensor, by the digests of its chunks. */
+void ctn_digest_root(const struct ctn_digest *chunks, size_t count, struct ctn_digest *digest);
+/* Whether a chunk of a job is the same in its two frames. */
+bool ctn_chunk_equal(const struct ctn_stage_job *job, const struct chunk *c);
 
 #endif

@@ -58,7 +58,7 @@ int ctn_stage_open(const struct ctn_stage_config *cfg, struct ctn_stage **out, s
 	if (rc)
 		goto free_stage;
 	if (stage->hash)
-		rc = ctn_worker_open(&stage->hasher, ctn_hash_job);
+		rc = ctn_hasher_open(&stage->hasher);
 	if (rc)
 		goto close_committer;
 	*out = stage;
@@ -85,7 +85,7 @@ void ctn_stage_close(struct ctn_stage *stage)
 	LL_FOREACH_SAFE(stage->disks, d, next)
 	ctn_disk_close(d);
 	if (stage->hash)
-		ctn_worker_close(&stage->hasher);
+		ctn_hasher_close(&stage->hasher);
 	pthread_mutex_destroy(&stage->lock);
 	free(stage);
 }
@@ -147,7 +147,8 @@ void ctn_stage_cancel(struct ctn_stage *stage, struct ctn_stage_job *job)
 	(void)stage;
 	/* It may end, and be gone, as soon as a thread of the stage sees this. */
 	atomic_store_explicit(&job->cancelled, true, memory_order_release);
-	ctn_disk_wake(d);
+	if (d)
+		ctn_disk_wake(d);
 }
 
 void ctn_stage_end_job(struct ctn_stage_job *job)

@@ -3,7 +3,7 @@
  * stage: the bytes of a part, disk -> host frame. One I/O thread per storage device; aligned
  * O_DIRECT reads by io_uring into registered buffers where that is allowed, fall-backs chosen
  * by errno where it is not. The frame's memory is committed, and the digest of the part made,
- * on the way.
+ * on the way: threads of their own hash what was read while the rest is being read.
  */
 #ifndef CTN_STAGE_H
 #define CTN_STAGE_H
@@ -58,10 +58,13 @@ struct ctn_stage_config {
 struct ctn_stage_result {
 	int rc; /* 0, -ECANCELED, or what went wrong */
 	struct ctn_err err;
-	bool has_digest;          /* rc is 0 and hashing is on */
-	struct ctn_digest digest; /* of the part */
-	uint64_t bytes;           /* read from files, alignment included */
-	uint64_t nanoseconds;     /* from the first submission to the last completion */
+	bool has_digest;                         /* rc is 0 and hashing is on */
+	struct ctn_digest digest;                /* of the part */
+	const struct ctn_digest *tensor_digests; /* has_digest: of each tensor of the part alone;
+						  * valid until `done` returns */
+	bool equal;                              /* of a comparison */
+	uint64_t bytes;                          /* read from files, alignment included */
+	uint64_t nanoseconds; /* from the first submission to the last completion */
 	enum ctn_stage_method method;
 };
 
@@ -75,7 +78,7 @@ struct ctn_stage_stats {
 	uint64_t nanoseconds;
 	uint64_t reads;                /* requests to the kernel, repeated ones included */
 	uint64_t read_nanoseconds;     /* that each of them took, summed */
-	uint64_t hash_cpu_nanoseconds; /* CPU time of all digests */
+	uint64_t hash_cpu_nanoseconds; /* CPU time of all digests and comparisons */
 	char why[256];                 /* why the best method was not taken, empty if it was */
 };
 
@@ -100,6 +103,16 @@ int ctn_stage_submit(struct ctn_stage *stage, const struct ctn_checkpoint *ckpt,
 		     const struct ctn_part *part, const struct ctn_extent *extents,
 		     uint32_t extent_count, ctn_stage_done_fn *done, void *arg,
 		     struct ctn_stage_job **job, struct ctn_err *err);
+/*
+ * Compares the bytes of the part's tensors in two frames of its layout, and tells it by
+ * result.equal: for parts whose digests are equal. Both frames are leased or owned, and the arrays
+ * stay valid, until `done`. -EINVAL when hashing is off, or the part has no bytes; else as above.
+ */
+int ctn_stage_compare(struct ctn_stage *stage, const struct ctn_checkpoint *ckpt,
+		      const struct ctn_part *part, const struct ctn_extent *extents,
+		      uint32_t extent_count, const struct ctn_extent *others, uint32_t other_count,
+		      ctn_stage_done_fn *done, void *arg, struct ctn_stage_job **job,
+		      struct ctn_err *err);
 /* Asks for an early end: `done` still comes, with -ECANCELED unless it was complete. */
 void ctn_stage_cancel(struct ctn_stage *stage, struct ctn_stage_job *job);
 
@@ -112,9 +125,4 @@ void ctn_stage_get_stats(struct ctn_stage *stage, struct ctn_stage_stats *stats)
 void ctn_part_digest(const struct ctn_checkpoint *ckpt, const struct ctn_part *part,
 		     const struct ctn_extent *extents, uint32_t extent_count,
 		     struct ctn_digest *digest);
-/* The same of the part's i-th tensor alone. */
-void ctn_tensor_digest(const struct ctn_checkpoint *ckpt, const struct ctn_part *part, uint32_t i,
-		       const struct ctn_extent *extents, uint32_t extent_count,
-		       struct ctn_digest *digest);
-
 #endif
