@@ -251,8 +251,8 @@ int pager_bind(struct pager_piece *pc)
 	if (f)
 		return rebind(pc, f);
 	pc->own.name = name;
-	pc->own.named = true;
 	HASH_ADD(hh, pc->own.pager->devices[pc->own.device].named, name, sizeof(name), &pc->own);
+	pc->own.named = pc->own.hh.tbl != NULL; /* else it is not shared */
 	return 0;
 }
 
