@@ -7,7 +7,7 @@ import tempfile
 
 TESTS = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(TESTS)
-COPIED = ("Makefile", "uruntime", "kernels", "tools", "tests")
+COPIED = ("Makefile", "uruntime", "kernels", "kmod", "tools", "tests")
 # The variables of a calling make are not for this tree.
 FOREIGN = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "BUILD_ROOT", "CTN_BUILD", "CTN_TESTS_DIR")
 
