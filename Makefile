@@ -11,6 +11,7 @@
 #   make check-mutants   planted faults, each of which a test must catch (needs nothing built)
 #   make check-fuzz      the parsers' fuzz targets (FUZZ_SECONDS=60 of search each; 0: inputs alone)
 #   make bench           stage beside fio on a disk made of memory (as root)
+#   make check-kmod      the module on real kernels in QEMU (more in tests/kmod/kmod.mk)
 #   make lint            formatting, folder arrows, length of files, scripts
 #   make kmod           computron.ko in kmod/ (KDIR=/lib/modules/RELEASE/build picks the kernel)
 #   make deps            installs what all of this needs (tools/install-deps)

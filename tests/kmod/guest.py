@@ -1,6 +1,7 @@
 """Kernels, initramfs and QEMU: boots a real kernel, runs test programs in it, brings back what they and it said."""
 
 import os
+import random
 import shutil
 import subprocess
 import time
@@ -33,10 +34,11 @@ def run(command, what, **options):
 class Kernel:
     """An unpacked kernel: see tests/kmod/kernels."""
 
-    def __init__(self, series, release, folder):
-        self.series, self.release, self.folder = series, release, folder
+    def __init__(self, series, release, folder, root):
+        self.series, self.release, self.folder, self.root = series, release, folder, root
         self.image = os.path.join(folder, "vmlinuz")
-        self.headers = os.path.join(folder, "build")
+        # Of another distribution: built there, with its compiler.
+        self.headers = os.path.join(folder, "build") if root == "/" else f"/usr/src/linux-headers-{release}"
         self.modules = {}
 
     def drivers(self):
@@ -60,7 +62,8 @@ class Kernel:
 
     def build_modules(self, source, make=()):
         """Builds a folder of modules for this kernel, out of the source tree; keeps the paths of what came out."""
-        target = os.path.join(PROGRAMS, self.release, os.path.relpath(source, ROOT).replace("/", "-"))
+        name = os.path.relpath(source, ROOT).replace("/", "-")
+        target = os.path.join(PROGRAMS, self.release, name) if self.root == "/" else os.path.join(self.root, "modules", name)
         # Only what changed is written, so that make builds only that.
         for folder, _, files in os.walk(source):
             into = os.path.join(target, os.path.relpath(folder, source))
@@ -73,6 +76,8 @@ class Kernel:
                     with open(old, "wb") as f:
                         f.write(content)
         command = ["make", "-C", self.headers, f"M={target}", "W=1", "modules", *make]
+        if self.root != "/":
+            command = ["chroot", self.root, "make", "-C", self.headers, f"M=/modules/{name}", "W=1", "modules", *make]
         said = run(command, f"building {os.path.relpath(source, ROOT)} for {self.release}", env=clean_environment())
         for name in os.listdir(target):
             if name.endswith(".ko"):
@@ -88,7 +93,7 @@ def clean_environment():
 def find_kernels(series):
     """Unpacks the newest kernel of each series."""
     lines = run([os.path.join(HERE, "kernels"), *series], "kernels", env=clean_environment()).splitlines()
-    return [Kernel(*line.split()) for line in lines if len(line.split()) == 3 and not line.startswith("kernels:")]
+    return [Kernel(*line.split()) for line in lines if len(line.split()) == 4 and not line.startswith("kernels:")]
 
 
 def make_initramfs(kernel, programs, tmp, module=True):
@@ -108,8 +113,9 @@ def make_initramfs(kernel, programs, tmp, module=True):
             run(["strip", "--strip-debug", "-o", os.path.join(root, "modules", name), path], "strip")
     with open(os.path.join(root, "tests", "list"), "w", encoding="utf-8") as wanted:
         for path, seconds in programs:
-            shutil.copy(path, os.path.join(root, "tests"))
-            print(os.path.basename(path), seconds, file=wanted)
+            name = os.path.basename(path).removesuffix(".sh")
+            shutil.copy(path, os.path.join(root, "tests", name))
+            print(name, seconds, file=wanted)
     target = root + ".cpio"
     names = subprocess.run(["find", ".", "-print0"], cwd=root, stdout=subprocess.PIPE, check=True).stdout
     with open(target, "wb") as f:
@@ -118,18 +124,26 @@ def make_initramfs(kernel, programs, tmp, module=True):
     return target
 
 
+def random_drive(tmp, mib=16):
+    """A drive of bytes that are no others' (a fixed seed); its path."""
+    path = os.path.join(tmp, "random.img")
+    with open(path, "wb") as f:
+        f.write(random.Random(1).randbytes(mib << 20))
+    return path
+
+
 class Boot:
     """One life of a guest. `report` is what the programs said, `log` what the kernel said."""
 
-    def __init__(self, kernel, initramfs, tmp, seconds, memory="1G", drive=None, append="", qemu=()):
+    def __init__(self, kernel, initramfs, tmp, seconds, memory="1G", drives=(), append="", qemu=()):
         self.seconds = seconds
         self.report_path, self.log_path = (os.path.join(tmp, f"{kernel.release}.{name}") for name in ("report", "log"))
         self.command = [*QEMU, "-m", memory, "-kernel", kernel.image, "-initrd", initramfs]
         self.command += ["-append", f"{COMMAND_LINE} {append}"]
         self.command += ["-serial", f"file:{self.log_path}", "-serial", f"file:{self.report_path}", *qemu]
-        if drive:
-            self.command += ["-drive", f"file={drive},if=none,id=drive,format=raw,snapshot=on"]
-            self.command += ["-device", "nvme,serial=computron,drive=drive"]
+        for i, drive in enumerate(drives):
+            self.command += ["-drive", f"file={drive},if=none,id=drive{i},format=raw,snapshot=on"]
+            self.command += ["-device", f"nvme,serial=computron{i},drive=drive{i}"]
         self.ended = False
 
     def run(self):

@@ -1,6 +1,8 @@
 # Included by the Makefile: the module on real kernels in QEMU. See tests/kmod/README.md.
 #
 #   make check-kmod         Debian's 6.1 and its newest 6.12 (KERNELS="6.1" picks, PROGRAMS="ioctl" likewise)
+#   make check-kmod-matrix  5.10 of bullseye and the newest of sid, each built by its own compiler
+#   make check-kmod-debug   a kernel that checks itself (KASAN, lockdep, kmemleak, fault injection)
 
 KMOD_CFLAGS := -std=c11 -D_GNU_SOURCE $(WARN) -O2 -g -static -pthread -MMD -MP -Ikmod/include/uapi -Itests/kmod/lib
 KMOD_LIB := $(patsubst tests/kmod/lib/%.c,$(BUILD)/tests/kmod/lib/%.o,$(wildcard tests/kmod/lib/*.c))
@@ -19,11 +21,20 @@ $(KMOD_SELF): $(BUILD)/tests/kmod/%: tests/kmod/self/%.c $(KMOD_LIB)
 	@echo "CC $<"
 	@$(CC) $(KMOD_CFLAGS) $< $(if $(filter $@,$(KMOD_BARE)),,$(KMOD_LIB)) -o $@
 
-.PHONY: kmod-programs check-kmod run-kmod
+.PHONY: kmod-programs check-kmod check-kmod-matrix check-kmod-debug run-kmod
 kmod-programs: $(KMOD_PROGRAMS) $(KMOD_SELF)
 check-kmod:
 	$(SUB) VARIANT=$(CHECK_VARIANT) run-kmod
-run-kmod: kmod-programs
-	@$(RUN) --timeout 900 tests/kmod/check-self
+run-kmod: kmod-programs all
+	@$(RUN) --timeout 900 tests/kmod/check-self tests/kmod/check-kernels
+check-kmod-matrix:
+	@tools/install-deps kmod-matrix
+	$(SUB) VARIANT=$(CHECK_VARIANT) kmod-programs all
+	@KERNELS="bullseye sid" tests/run --build $(BUILD_ROOT)/$(CHECK_VARIANT) --timeout 3600 tests/kmod/check-kernels
+check-kmod-debug:
+	@tools/install-deps kmod-debug
+	$(SUB) VARIANT=$(CHECK_VARIANT) kmod-programs all
+	@KERNELS=debug KMOD_FUZZ_SECONDS=$(or $(KMOD_FUZZ_SECONDS),600) \
+		tests/run --build $(BUILD_ROOT)/$(CHECK_VARIANT) --timeout 14400 tests/kmod/check-kernels
 
 -include $(wildcard $(BUILD)/tests/kmod/*.d $(BUILD)/tests/kmod/lib/*.d)

@@ -110,28 +110,36 @@ def complaints(log):
     return found
 
 
-def judge(suite, programs, boot, verdicts):
-    """All verdicts of one boot that was to run these programs, in the form that tests/run reads."""
+def begun(boot, programs):
+    """Those of the programs that this boot came to."""
+    runs, _ = parse(boot.report)
+    return [name for name in programs if name in runs]
+
+
+def judge(suite, programs, boot, verdicts, boots=1):
+    """All verdicts of one boot that was to run these programs, in the form that tests/run reads. The kernel is named by how
+    many boots there were before: 1 has no number."""
     runs, done = parse(boot.report)
+    kernel = suite if boots == 1 else f"{suite}/boot{boots}"
     for name in programs:
         if name in runs:
             judge_program(f"{suite}/{name}", runs[name], verdicts)
         else:
             verdicts.fail(f"{suite}/{name}", "was not run")
     if boot.ended and done:
-        verdicts.ok(f"{suite}/guest_ended")
+        verdicts.ok(f"{kernel}/guest_ended")
     else:
-        verdicts.fail(f"{suite}/guest_ended", f"the guest did not come to its end: {boot.said}", *boot.log.splitlines()[-40:])
+        verdicts.fail(f"{kernel}/guest_ended", f"the guest did not come to its end: {boot.said}", *boot.log.splitlines()[-40:])
     found = complaints(boot.log)
     if found:
-        verdicts.fail(f"{suite}/kernel_log", *(f"{program}: {line}" for program, line in found[:40]), *context(boot.log, found[0][1]))
+        verdicts.fail(f"{kernel}/kernel_log", *(f"{program}: {line}" for program, line in found[:40]), *context(boot.log, found[0][1]))
     elif "Linux version" in boot.log:
-        verdicts.ok(f"{suite}/kernel_log")
+        verdicts.ok(f"{kernel}/kernel_log")
     else:
-        verdicts.fail(f"{suite}/kernel_log", "there is no kernel log: what it says cannot be known")
+        verdicts.fail(f"{kernel}/kernel_log", "there is no kernel log: what it says cannot be known")
     leaks = [line for line in boot.report.splitlines() if line.startswith("# kmemleak: ")]
     if leaks:
-        verdicts.fail(f"{suite}/kmemleak", *leaks[:80])
+        verdicts.fail(f"{kernel}/kmemleak", *leaks[:80])
 
 
 def context(log, line):

@@ -17,36 +17,39 @@ struct ktap_test {
 	struct ktap_test *next;
 };
 
+/* What tests of this program may take beyond $KTAP_SECONDS each. */
+extern int ktap_more_seconds;
+
 void ktap_add(struct ktap_test *test);
-/* Prints the reason and ends the process that runs the test. */
-void ktap_fail(const char *file, int line, const char *format, ...)
-	__attribute__((format(printf, 3, 4), noreturn));
+/* Prints what is wrong and ends the process that runs the test. */
+void ktap_fail(const char *file, int line, const char *what, const char *format, ...)
+	__attribute__((format(printf, 4, 5), noreturn));
 void ktap_skip(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 /* A line of diagnosis. */
 void ktap_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-#define TEST(fn)                                                      \
-	static void fn(void);                                         \
-	static struct ktap_test ktap_##fn = {.name = #fn, .run = fn}; \
-	__attribute__((constructor)) static void ktap_add_##fn(void)  \
-	{                                                             \
-		ktap_add(&ktap_##fn);                                 \
-	}                                                             \
-	static void fn(void)
+#define TEST(title)                                                                   \
+	static void test_##title(void);                                               \
+	static struct ktap_test ktap_##title = {.name = #title, .run = test_##title}; \
+	__attribute__((constructor)) static void ktap_add_##title(void)               \
+	{                                                                             \
+		ktap_add(&ktap_##title);                                              \
+	}                                                                             \
+	static void test_##title(void)
 
-#define CHECK(condition, ...)                                                       \
-	do {                                                                        \
-		if (!(condition))                                                   \
-			ktap_fail(__FILE__, __LINE__, #condition ": " __VA_ARGS__); \
+#define CHECK(condition, ...)                                                      \
+	do {                                                                       \
+		if (!(condition))                                                  \
+			ktap_fail(__FILE__, __LINE__, #condition, "" __VA_ARGS__); \
 	} while (0)
 
 /* Integers only: both are printed. */
-#define EQUAL(found, expected, what)                                                         \
-	do {                                                                                 \
-		long long found_ = (long long)(found), expected_ = (long long)(expected);    \
-		if (found_ != expected_)                                                     \
-			ktap_fail(__FILE__, __LINE__, "%s: found %lld, expected %lld", what, \
-				  found_, expected_);                                        \
+#define EQUAL(found, expected, what)                                                             \
+	do {                                                                                     \
+		long long found_ = (long long)(found), expected_ = (long long)(expected);        \
+		if (found_ != expected_)                                                         \
+			ktap_fail(__FILE__, __LINE__, what, "found %lld, expected %lld", found_, \
+				  expected_);                                                    \
 	} while (0)
 
 #endif

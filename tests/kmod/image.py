@@ -1,0 +1,74 @@
+"""An ext4 image with what the daemon and its end-to-end tests need in a guest: no distribution, only the files that
+`ldd` and the Python modules in use come to."""
+
+import glob
+import os
+import re
+import shutil
+import subprocess
+
+import guest
+
+PYTHON = "/usr/bin/python3"
+# Of the standard library, what nobody imports here.
+LEFT_OUT = {"test", "tests", "idlelib", "tkinter", "lib2to3", "ensurepip", "pydoc_data", "turtledemo", "__pycache__", "distutils"}
+
+
+def libraries(path):
+    """What a program or a library is linked with, the dynamic loader included."""
+    said = subprocess.run(["ldd", path], capture_output=True, text=True).stdout
+    return re.findall(r"(/\S+) \(0x", said)
+
+
+def put(root, path, to=None):
+    """Copies a file to the same place below root."""
+    target = os.path.join(root, (to or path).lstrip("/"))
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    if not os.path.exists(target):
+        shutil.copy(path, target)  # what a symbolic link points to
+
+
+def put_program(root, path, to=None):
+    put(root, path, to)
+    for library in libraries(path):
+        put(root, library)
+
+
+def put_python(root):
+    put_program(root, os.path.realpath(PYTHON), PYTHON)
+    said = subprocess.run([PYTHON, "-Sc", "import os; print(os.path.dirname(os.__file__))"], capture_output=True, text=True)
+    folder = said.stdout.strip()
+    shutil.copytree(folder, os.path.join(root, folder.lstrip("/")), ignore=lambda _, names: LEFT_OUT & set(names))
+    for extension in glob.glob(os.path.join(folder, "lib-dynload", "*.so")):
+        for needed in libraries(extension):
+            put(root, needed)
+
+
+def make(folder, image, mib):
+    """An ext4 file system of a folder."""
+    with open(image, "wb") as f:
+        f.truncate(mib << 20)
+    guest.run(["mke2fs", "-q", "-t", "ext4", "-F", "-d", folder, image], "mke2fs", env={**os.environ, "PATH": os.environ["PATH"] + ":/sbin:/usr/sbin"})
+    return image
+
+
+def root_image(tmp):
+    """The system of the guest: Python, the daemon, the tool, the tests."""
+    root = os.path.join(tmp, "system")
+    shutil.rmtree(root, ignore_errors=True)
+    for name in ("proc", "sys", "dev", "tmp", "models", "etc", "repo/build"):
+        os.makedirs(os.path.join(root, name))
+    put_python(root)
+    for name in ("computrond", "computron"):
+        put_program(root, os.path.join(guest.BUILD, name), f"/repo/build/{name}")
+    for folder in ("tests/e2e", "tests/kmod", "tests/models"):
+        ignore = shutil.ignore_patterns("*.safetensors", "__pycache__")
+        shutil.copytree(os.path.join(guest.ROOT, folder), os.path.join(root, "repo", folder), ignore=ignore)
+    image = make(root, os.path.join(tmp, "system.img"), 512)
+    shutil.rmtree(root)
+    return image
+
+
+def models_image(tmp):
+    """The checkpoints on a drive of their own, so that what is read of them can be counted."""
+    return make(os.path.join(guest.ROOT, "tests", "models"), os.path.join(tmp, "models.img"), 32)

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT */
+/* The share of huge pages that the module reports is the kernel's own: ShmemPmdMapped and
+ * kpageflags. */
+#include "pool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#define POOL     (64 * MIB)
+#define KPF_HUGE ((1ULL << 17) | (1ULL << 22)) /* hugetlb or THP */
+
+/* ShmemPmdMapped of the mapping at `at`, in bytes. */
+static uint64_t pmd_mapped(const uint8_t *at)
+{
+	unsigned long long start, end, kib;
+	bool here = false;
+	char line[512];
+	uint64_t sum = 0;
+	FILE *f = fopen("/proc/self/smaps", "r");
+
+	CHECK(f, "errno %d", errno);
+	while (fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "%llx-%llx ", &start, &end) == 2)
+			here = start <= (uintptr_t)at && (uintptr_t)at < end;
+		else if (here && sscanf(line, "ShmemPmdMapped: %llu kB", &kib) == 1)
+			sum += kib * KIB;
+	}
+	fclose(f);
+	return sum;
+}
+
+static uint64_t word_of(const char *path, uint64_t index)
+{
+	int fd = open(path, O_RDONLY);
+	uint64_t word = 0;
+
+	CHECK(fd >= 0, "cannot open %s: errno %d", path, errno);
+	CHECK(pread(fd, &word, sizeof(word), (off_t)(index * sizeof(word))) == sizeof(word),
+	      "%s: errno %d", path, errno);
+	close(fd);
+	return word;
+}
+
+/* Bytes of a mapping that lie in compound pages, by pagemap and kpageflags. */
+static uint64_t in_huge_pages(const uint8_t *map, uint64_t bytes)
+{
+	uint64_t sum = 0;
+
+	for (uint64_t at = 0; at < bytes; at += UNIT) {
+		uint64_t entry = word_of("/proc/self/pagemap", (uintptr_t)(map + at) / 4096);
+
+		if (!(entry >> 63))
+			continue;
+		if (word_of("/proc/kpageflags", entry & ((1ULL << 55) - 1)) & KPF_HUGE)
+			sum += UNIT;
+	}
+	return sum;
+}
+
+static void compare(int fd, uint8_t *map, uint64_t bytes, uint64_t said)
+{
+	uint8_t *fresh = must_map(fd, bytes, PROT_READ | PROT_WRITE);
+
+	(void)map;
+	for (uint64_t at = 0; at < bytes; at += 4096)
+		(void)*(volatile uint8_t *)(fresh + at);
+	EQUAL(in_huge_pages(fresh, bytes), said, "by kpageflags");
+	EQUAL(pmd_mapped(fresh), said, "by ShmemPmdMapped");
+	EQUAL(must_survey(fd).huge, said, "by the survey");
+	munmap(fresh, bytes);
+}
+
+TEST(all_huge)
+{
+	struct computron_frame_populate populate = {.size = sizeof(populate)};
+	int fd = must_pool("huge", POOL);
+	uint8_t *map = must_map(fd, POOL, PROT_READ | PROT_WRITE), *view;
+	int reader = pool_open("huge", 0);
+
+	EQUAL(frame_alloc(fd, 1, POOL, COMPUTRON_ALLOC_RESERVE, &populate.ref), 0, "alloc");
+	EQUAL(call(fd, COMPUTRON_IOC_FRAME_POPULATE, &populate), 0, "populate");
+	EQUAL(populate.huge_bytes, POOL, "huge bytes in a guest with free memory");
+	EQUAL(must_stat(fd).huge, POOL, "huge of the stat");
+	compare(fd, map, POOL, populate.huge_bytes);
+	EQUAL(frame_seal(fd, populate.ref, 0), 0, "seal");
+	/* A client's read-only mapping has huge pages too. */
+	view = must_map(reader, POOL, PROT_READ);
+	for (uint64_t at = 0; at < POOL; at += 4096)
+		(void)*(volatile uint8_t *)(view + at);
+	EQUAL(pmd_mapped(view), POOL, "of a reader");
+	close(fd);
+}
+
+/* Leaves the guest's memory in pieces: fills it, frees every second page. */
+static uint8_t *shred(uint64_t *bytes)
+{
+	struct sysinfo info;
+	uint8_t *all;
+
+	CHECK(!sysinfo(&info), "errno %d", errno);
+	*bytes = (info.freeram - 64 * MIB) & ~(UNIT - 1);
+	all = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(all != MAP_FAILED, "errno %d", errno);
+	madvise(all, *bytes, MADV_NOHUGEPAGE);
+	for (uint64_t at = 0; at < *bytes; at += 4096)
+		all[at] = 1;
+	CHECK(!mlock(all, *bytes), "mlock: errno %d", errno);
+	for (uint64_t at = 0; at < *bytes; at += 8192)
+		munmap(all + at, 4096);
+	return all;
+}
+
+TEST(less_in_a_fragmented_guest)
+{
+	struct computron_frame_populate populate = {.size = sizeof(populate)};
+	uint64_t bytes = 256 * MIB, taken;
+	int fd = must_pool("pieces", bytes);
+	uint8_t *map = must_map(fd, bytes, PROT_READ | PROT_WRITE);
+
+	/* Half a million mappings are more than a process may have. */
+	must_write("/proc/sys/vm/max_map_count", "1000000");
+	must_write("/proc/sys/vm/compact_unevictable_allowed", "0");
+	must_write("/proc/sys/vm/compaction_proactiveness", "0");
+	shred(&taken);
+	EQUAL(frame_alloc(fd, 1, bytes, COMPUTRON_ALLOC_RESERVE, &populate.ref), 0, "alloc");
+	EQUAL(call(fd, COMPUTRON_IOC_FRAME_POPULATE, &populate), 0, "populate");
+	ktap_note("%llu of %llu MiB are huge, with %llu MiB in pieces",
+		  (unsigned long long)(populate.huge_bytes / MIB),
+		  (unsigned long long)(bytes / MIB), (unsigned long long)(taken / MIB));
+	CHECK(populate.huge_bytes < bytes, "all is huge, or it is said to be");
+	compare(fd, map, bytes, populate.huge_bytes);
+	EQUAL(frame_seal(fd, populate.ref, 0), 0, "seal");
+}
