@@ -12,6 +12,7 @@ static const struct {
 } benchmarks[] = {
 	{"stage", ctn_bench_stage},
 	{"swap", ctn_bench_swap},
+	{"ttft", ctn_bench_ttft},
 };
 
 int ctn_tool_bench(int argc, char **argv)

@@ -15,6 +15,7 @@
 
 int ctn_bench_swap(int argc, char **argv);
 int ctn_bench_stage(int argc, char **argv);
+int ctn_bench_ttft(int argc, char **argv);
 
 /* ---- the rig: bench_rig.c --------------------------------------------------------------- */
 
@@ -34,6 +35,8 @@ struct ctn_bench_rig_config {
 	const char *pool;   /* --pool; NULL: as much as both models take */
 	const char *dirs[CTN_BENCH_MODELS];
 	uint32_t tp, pp;
+	bool single;                          /* the same models at (1, 1) as well */
+	const struct ctn_stage_config *stage; /* without its pool; NULL: as the daemon's */
 };
 
 /*
@@ -57,7 +60,8 @@ struct ctn_bench_rig {
 	struct ctn_stage *stage;
 	struct ctn_pager *pager;
 	struct ctn_checkpoint *ckpts[CTN_BENCH_MODELS];
-	/* By model; from CTN_BENCH_MODELS on the same models at (1, 1), when tp x pp is more. */
+	/* By model; from CTN_BENCH_MODELS on the same models at (1, 1), if asked for and if tp x pp
+	 * is more. */
 	struct ctn_bench_side sides[CTN_BENCH_SIDES_MAX];
 	uint32_t side_count;
 	const struct ctn_bench_side *resident; /* NULL: none */
@@ -74,12 +78,14 @@ int ctn_bench_rig_open(const struct ctn_bench_rig_config *cfg, struct ctn_bench_
 void ctn_bench_rig_close(struct ctn_bench_rig *rig);
 
 struct ctn_bench_switch {
+	uint64_t start;   /* the decision, as ctn_now_ns tells it */
 	uint64_t ns;      /* from the decision to the event LOADED */
 	uint64_t drop_ns; /* the drop's share */
 	uint64_t d2h_bytes;
 };
 
-/* Drops what is resident and loads `to`, by the pager. Parts that the pool lacks are staged. */
+/* Drops what is resident, unless it is `to`, and loads what lacks of `to`, by the pager. Parts that
+ * the pool lacks are staged. */
 int ctn_bench_rig_switch(struct ctn_bench_rig *rig, const struct ctn_bench_side *to,
 			 struct ctn_bench_switch *took, struct ctn_err *err);
 
@@ -91,6 +97,22 @@ int ctn_bench_rig_check_clean(struct ctn_bench_rig *rig, const struct ctn_bench_
  * copy a device, all at once; nanoseconds to the last event. Leaves no parameter intact. */
 int ctn_bench_rig_bare(struct ctn_bench_rig *rig, const struct ctn_bench_side *side, uint64_t *ns,
 		       struct ctn_err *err);
+
+/* ---- options: bench_options.c ------------------------------------------------------------- */
+
+/* What the caller sets stands when nothing else is given. */
+struct ctn_bench_options {
+	const char *synthetic; /* NULL: models have to be named */
+	struct ctn_bench_rig_config rig;
+	uint32_t rounds;
+	bool json;
+};
+
+typedef int ctn_bench_run_fn(const struct ctn_bench_options *o, struct ctn_err *err);
+
+/* Reads the options, finds or writes the models, and runs; the exit status. */
+int ctn_bench_command(const char *name, int argc, char **argv, struct ctn_bench_options *o,
+		      ctn_bench_run_fn *run);
 
 /* ---- what the links allow: bench_links.c -------------------------------------------------- */
 
@@ -140,6 +162,8 @@ int ctn_bench_watch(struct ctn_bench_rig *rig, const struct ctn_bench_side *to,
 /* Overwrites the device bytes of what is resident, through the streams: so before each drop, and
  * memory that is free holds no parameter of any model. */
 int ctn_bench_poison(struct ctn_bench_rig *rig, struct ctn_err *err);
+/* The same of all but the first `keep[rank]` layers of each rank. */
+int ctn_bench_poison_tail(struct ctn_bench_rig *rig, const uint32_t *keep, struct ctn_err *err);
 
 /* The byte of the files that a frame has at `offset`. */
 int ctn_bench_file_byte(const struct ctn_bench_side *side, uint32_t part, uint64_t offset,

@@ -80,7 +80,7 @@ int ctn_bench_rig_switch(struct ctn_bench_rig *rig, const struct ctn_bench_side 
 	rig->ended = false;
 	rig->failure = (struct ctn_err){0};
 	start = ctn_now_ns();
-	if (rig->resident)
+	if (rig->resident && rig->resident != to)
 		rc = ctn_pager_drop(rig->pager, rig->resident->model);
 	dropped = ctn_now_ns();
 	if (rc) {
@@ -100,6 +100,7 @@ int ctn_bench_rig_switch(struct ctn_bench_rig *rig, const struct ctn_bench_side 
 	}
 	rc = drive(rig, to->model);
 	took->ns = ctn_now_ns() - start;
+	took->start = start;
 	end_observer(rig, to->model, true);
 	if (rc) {
 		if (err)

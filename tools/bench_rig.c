@@ -112,7 +112,7 @@ static int open_models(struct ctn_bench_rig *rig, const struct ctn_bench_rig_con
 		if (rc)
 			return rc;
 	}
-	for (uint32_t i = 0; i < CTN_BENCH_MODELS && cfg->tp * cfg->pp > 1; i++) {
+	for (uint32_t i = 0; i < CTN_BENCH_MODELS && cfg->single && cfg->tp * cfg->pp > 1; i++) {
 		rc = build_side(rig, i, 1, 1, err);
 		if (rc)
 			return rc;
@@ -210,6 +210,8 @@ int ctn_bench_rig_open(const struct ctn_bench_rig_config *cfg, struct ctn_bench_
 	struct ctn_stage_config stage = {.method = -1, .hash = true};
 	int rc;
 
+	if (cfg->stage)
+		stage = *cfg->stage;
 	*rig = (struct ctn_bench_rig){0};
 	rc = open_devices(rig, cfg, err);
 	if (rc == 0)

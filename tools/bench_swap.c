@@ -15,32 +15,10 @@
  */
 #include "bench.h"
 #include "bench_swap.h"
-#include "synthetic.h"
-#include "tools.h"
-
-#include <errno.h>
-#include <getopt.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#define ROUNDS     30
-#define ROUNDS_MAX 100000
+#define ROUNDS 30
 /* Rounds that switch at (1, 1) as well, which takes tp x pp times as long. */
 #define SINGLE_ROUNDS  6
 #define WATCHED_ROUNDS 3
-#define USAGE                                                                                  \
-	"usage: computron bench swap --device SPEC (--synthetic FAMILY,bytes=SIZE[,seed=N] | " \
-	"--model DIR --model DIR) [--tp N] [--pp N] [--rounds N] [--pool SPEC] [--json]"
-
-struct options {
-	const char *synthetic; /* --synthetic */
-	const char *dirs[CTN_BENCH_MODELS];
-	uint32_t dir_count;
-	struct ctn_bench_rig_config rig;
-	uint32_t rounds;
-	bool json;
-};
 
 /* ---- rounds ----------------------------------------------------------------------------- */
 
@@ -164,99 +142,8 @@ static int run_rounds(struct ctn_bench_rig *rig, uint32_t rounds, struct ctn_swa
 
 /* ---- the command ------------------------------------------------------------------------ */
 
-static int parse_number(const char *what, uint64_t min, uint64_t max, uint32_t *out,
-			struct ctn_err *err)
+static int run(const struct ctn_bench_options *o, struct ctn_err *err)
 {
-	uint64_t v = 0;
-	int rc = ctn_parse_u64(what, optarg, min, max, &v, err);
-
-	*out = (uint32_t)v;
-	return rc;
-}
-
-static int parse_option(int c, char **argv, struct options *o, struct ctn_err *err)
-{
-	switch (c) {
-	case 'd':
-		o->rig.device = optarg;
-		return 0;
-	case 's':
-		o->synthetic = optarg;
-		return 0;
-	case 'm':
-		if (o->dir_count == CTN_BENCH_MODELS)
-			return ctn_err_set(err, -EINVAL, "--model: expected two, found more");
-		o->dirs[o->dir_count++] = optarg;
-		return 0;
-	case 't':
-		return parse_number("--tp", 1, CTN_MAX_DEVICES, &o->rig.tp, err);
-	case 'p':
-		return parse_number("--pp", 1, CTN_MAX_DEVICES, &o->rig.pp, err);
-	case 'r':
-		return parse_number("--rounds", 2, ROUNDS_MAX, &o->rounds, err);
-	case 'P':
-		o->rig.pool = optarg;
-		return 0;
-	case 'j':
-		o->json = true;
-		return 0;
-	}
-	return ctn_err_set(err, -EINVAL, "%s: unknown option, or one without its value",
-			   argv[optind - 1]);
-}
-
-static int parse_options(int argc, char **argv, struct options *o, struct ctn_err *err)
-{
-	static const struct option longs[] = {
-		{"device", required_argument, NULL, 'd'},
-		{"synthetic", required_argument, NULL, 's'},
-		{"model", required_argument, NULL, 'm'},
-		{"tp", required_argument, NULL, 't'},
-		{"pp", required_argument, NULL, 'p'},
-		{"rounds", required_argument, NULL, 'r'},
-		{"pool", required_argument, NULL, 'P'},
-		{"json", no_argument, NULL, 'j'},
-		{0},
-	};
-	int c, rc = 0;
-
-	*o = (struct options){.rig = {.tp = 1, .pp = 1}, .rounds = ROUNDS};
-	opterr = 0;
-	while (!rc && (c = getopt_long(argc, argv, "", longs, NULL)) != -1)
-		rc = parse_option(c, argv, o, err);
-	if (rc)
-		return rc;
-	if (optind < argc || !o->rig.device || !o->synthetic == !o->dir_count ||
-	    (o->dir_count && o->dir_count != CTN_BENCH_MODELS))
-		return ctn_err_set(err, -EINVAL, "%s", USAGE);
-	return 0;
-}
-
-/* The folders of the two models; the caller frees those of synthetic ones, made[]. */
-static int find_models(const struct options *o, const char *dirs[CTN_BENCH_MODELS],
-		       char *made[CTN_BENCH_MODELS], struct ctn_err *err)
-{
-	struct ctn_synthetic spec;
-	int rc;
-
-	memcpy(dirs, o->dirs, sizeof(o->dirs));
-	if (!o->synthetic)
-		return 0;
-	rc = ctn_synthetic_parse(o->synthetic, &spec, err);
-	/* The second model has the next seed. */
-	for (uint32_t i = 0; i < CTN_BENCH_MODELS && rc == 0; i++, spec.seed++) {
-		rc = ctn_synthetic_get(&spec, &made[i], err);
-		dirs[i] = made[i];
-	}
-	if (rc)
-		ctn_err_prefix(err, "--synthetic");
-	return rc;
-}
-
-static int run(const struct options *o, struct ctn_err *err)
-{
-	struct ctn_bench_rig_config cfg = o->rig;
-	char *made[CTN_BENCH_MODELS] = {0};
 	struct ctn_swap_samples samples;
 	struct ctn_bench_rig rig;
 	int rc;
@@ -264,32 +151,20 @@ static int run(const struct options *o, struct ctn_err *err)
 	rc = ctn_swap_samples_init(&samples, o->rounds);
 	if (rc)
 		return ctn_err_set(err, rc, "out of memory");
-	rc = find_models(o, cfg.dirs, made, err);
-	if (rc == 0)
-		rc = ctn_bench_rig_open(&cfg, &rig, err);
+	rc = ctn_bench_rig_open(&o->rig, &rig, err);
 	if (rc == 0) {
 		rc = run_rounds(&rig, o->rounds, &samples, err);
 		if (rc == 0)
 			rc = ctn_swap_report(&rig, &samples, o->json, err);
 		ctn_bench_rig_close(&rig);
 	}
-	for (uint32_t i = 0; i < CTN_BENCH_MODELS; i++)
-		free(made[i]);
 	ctn_swap_samples_free(&samples);
 	return rc;
 }
 
 int ctn_bench_swap(int argc, char **argv)
 {
-	struct ctn_err err = {0};
-	struct options o;
+	struct ctn_bench_options o = {.rig = {.tp = 1, .pp = 1, .single = true}, .rounds = ROUNDS};
 
-	if (parse_options(argc, argv, &o, &err)) {
-		fprintf(stderr, "computron bench swap: %s\n", err.msg);
-		return CTN_EXIT_USAGE;
-	}
-	if (run(&o, &err) == 0)
-		return 0;
-	fprintf(stderr, "computron bench swap: %s\n", err.msg);
-	return CTN_EXIT_FAILED;
+	return ctn_bench_command("swap", argc, argv, &o, run);
 }

@@ -16,16 +16,17 @@
 
 /* ---- devices ---------------------------------------------------------------------------- */
 
-/* Calls `fn` for every piece of what is resident. */
+/* Calls `fn` for every piece of what is resident, from the rank's layer `first` on. */
 typedef int piece_fn(struct ctn_stream *stream, const struct ctn_piece *piece, void *va, void *arg);
 
-static int each_piece(struct ctn_bench_rig *rig, uint32_t rank, piece_fn *fn, void *arg)
+static int each_piece(struct ctn_bench_rig *rig, uint32_t rank, uint32_t first, piece_fn *fn,
+		      void *arg)
 {
 	const struct ctn_bench_side *side = rig->resident;
 	const struct ctn_rank_plan *plan = &side->plan->ranks[rank];
 	void *const *const *pieces = ctn_pager_pieces(rig->pager, side->model, rank);
 
-	for (uint32_t i = 0; i < plan->layer_count; i++) {
+	for (uint32_t i = first; i < plan->layer_count; i++) {
 		for (uint32_t k = 0; k < plan->shards[i].piece_count; k++) {
 			int rc = fn(rig->streams[rank], &plan->shards[i].pieces[k], pieces[i][k],
 				    arg);
@@ -48,7 +49,7 @@ static int poison_piece(struct ctn_stream *stream, const struct ctn_piece *piece
 	return rc;
 }
 
-int ctn_bench_poison(struct ctn_bench_rig *rig, struct ctn_err *err)
+int ctn_bench_poison_tail(struct ctn_bench_rig *rig, const uint32_t *keep, struct ctn_err *err)
 {
 	uint8_t *poison = malloc(CHUNK);
 	int rc = poison ? 0 : -ENOMEM;
@@ -56,10 +57,17 @@ int ctn_bench_poison(struct ctn_bench_rig *rig, struct ctn_err *err)
 	if (poison)
 		memset(poison, CTN_BENCH_POISON, CHUNK);
 	for (uint32_t r = 0; r < rig->resident->plan->rank_count && rc == 0; r++)
-		rc = each_piece(rig, r, poison_piece, poison);
+		rc = each_piece(rig, r, keep[r], poison_piece, poison);
 	free(poison);
 	return rc ? ctn_err_set(err, rc, "cannot overwrite the devices' bytes: %s", strerror(-rc))
 		  : 0;
+}
+
+int ctn_bench_poison(struct ctn_bench_rig *rig, struct ctn_err *err)
+{
+	static const uint32_t nothing[CTN_MAX_DEVICES];
+
+	return ctn_bench_poison_tail(rig, nothing, err);
 }
 
 struct device_reader {
@@ -116,7 +124,7 @@ int ctn_bench_verify(struct ctn_bench_rig *rig, struct ctn_err *err)
 		struct ctn_digest found;
 
 		XXH3_128bits_reset(reader.hash);
-		rc = each_piece(rig, r, digest_piece, &reader);
+		rc = each_piece(rig, r, 0, digest_piece, &reader);
 		if (rc)
 			break;
 		finish(reader.hash, &found);

@@ -84,12 +84,17 @@ def pinned_models_stay():
             equal(d.ids(name, want[:1], 4), want[1:5], name)
 
 
-def bench_swap(*args):
+def bench(name, *args):
     """The figures of a short run."""
     with tempfile.TemporaryDirectory() as cache:
         os.environ["XDG_CACHE_HOME"] = cache
-        result = json.loads(ran("bench", "swap", "--json", *args).stdout)
+        result = json.loads(ran("bench", name, "--json", *args).stdout)
         del os.environ["XDG_CACHE_HOME"]
+    return result
+
+
+def bench_swap(*args):
+    result = bench("swap", *args)
     for key in ("load_s", "speedup", "fraction_of_links", "overhead_s", "overhead_p95_s", "d2h_bytes"):
         check(isinstance(result[key], (int, float)), key, result)
     equal(result["d2h_bytes"], 0)
@@ -141,6 +146,24 @@ def bench_swap_of_real_models():
     error = ran("bench", "swap", "--device", "host,mem=32M", "--model", model, "--model", other, status=1).stderr
     check("equal bytes" in error, error)
     check("swap" in ran("bench", "frob", status=2).stderr, "the benchmarks there are")
+
+
+@test
+def bench_ttft():
+    device = ("--device", "host:2,mem=128M,link=40M,layer_ms=10")
+    result = bench("ttft", *device, "--synthetic", "opt,bytes=32M", "--tp", "2", "--pp", "1", "--rounds", "3")
+    starts = ("cold", "warm", "partial")
+    equal(sorted(result), sorted(s + o for s in starts for o in ("", "_no_overlap")))
+    for name, case in result.items():
+        check(abs(case["ratio"] - case["ttft_s"] / case["bound_s"]) < 1e-6, name, case)
+        # What the link and the emulated layers cannot do faster, and what a busy machine may add.
+        check(case["load_s"] > (32 if "partial" not in name else 12) * 0.98 * 2**20 / 2 / 40e6, name, case)
+        check(case["compute_s"] > 0.08 and case["ttft_s"] > max(case["load_s"], case["compute_s"]) * 0.9, name, case)
+        check(0.7 < case["ratio"] < 1.6, name, case)
+    for start in starts:
+        with_overlap, without = result[start]["ttft_s"], result[start + "_no_overlap"]["ttft_s"]
+        check(with_overlap < without, f"{start}: the overlap gains nothing:", with_overlap, without)
+    check(result["partial"]["ttft_s"] < result["warm"]["ttft_s"], result)
 
 
 @test

@@ -6,11 +6,15 @@
 
 #include "test.h"
 
-/* Two models of 12 MiB, whatever the test. The folders lie in a cache of this program. */
+#ifndef MODEL_BYTES
+#define MODEL_BYTES (12 << 20)
+#endif
+
+/* The same two models, whatever the test. The folders lie in a cache of this program. */
 static inline const char *model(unsigned int i)
 {
 	static char *dirs[CTN_BENCH_MODELS];
-	struct ctn_synthetic s = {.family = "opt", .bytes = 12 << 20, .seed = i};
+	struct ctn_synthetic s = {.family = "opt", .bytes = MODEL_BYTES, .seed = i};
 	struct ctn_err err = {0};
 
 	setenv("XDG_CACHE_HOME", ctn_test_tmpdir(), 1);
@@ -27,7 +31,8 @@ static inline struct ctn_bench_rig_config config(const char *device, uint32_t tp
 					     .pool = "plain",
 					     .dirs = {model(0), model(1)},
 					     .tp = tp,
-					     .pp = pp};
+					     .pp = pp,
+					     .single = true};
 }
 
 static inline void open_rig(const char *device, uint32_t tp, uint32_t pp, struct ctn_bench_rig *rig)
