@@ -71,8 +71,11 @@ UNIT := $(UNIT_SRC:tests/unit/%.c=$(BUILD)/tests/unit/%)
 SERVER_UNIT := $(filter $(BUILD)/tests/unit/test_server%,$(UNIT))
 SERVER_UNIT_SRC := $(addprefix tests/unit/,http_fixture.c fake_engine.c fake_tokenizer.c)
 # These stand on a pretended kernel module.
-KMOD_UNIT := $(foreach u,$(UNIT),$(if $(findstring _kmod,$(notdir $u)),$u))
+KMOD_UNIT := $(foreach u,$(UNIT),$(if $(findstring _pool_kmod,$(notdir $u)),$u))
 KMOD_UNIT_SRC := $(addprefix tests/unit/,fake_kmod.c fake_kmod_frames.c)
+# And these on the module's files that touch no memory.
+KMOD_PURE_UNIT := $(filter $(BUILD)/tests/unit/test_kmod_%,$(UNIT))
+KMOD_PURE_SRC := $(addprefix kmod/,units.c frames.c order.c)
 
 comma := ,
 obj = $(1:%.c=$(BUILD)/obj/%.o)
@@ -107,6 +110,7 @@ $(BUILD)/computron: $(call obj,tools/computron.c) $(TOOL_LIB) $(LIB)
 
 $(SERVER_UNIT): $(call obj,$(SERVER_UNIT_SRC))
 $(KMOD_UNIT): $(call obj,$(KMOD_UNIT_SRC))
+$(KMOD_PURE_UNIT): $(call obj,$(KMOD_PURE_SRC))
 $(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/obj/tests/unit/main.o $(TOOL_LIB) $(LIB)
 	@mkdir -p $(@D)
 	@echo "LD $@"
@@ -138,7 +142,7 @@ $(BUILD)/tests/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(call obj,$(FUZZ_SHARED)) $(
 .PHONY: unit fuzz
 fuzz: $(FUZZ)
 unit: $(UNIT)
-.SECONDARY: $(call obj,$(UNIT_SRC) $(SERVER_UNIT_SRC) $(KMOD_UNIT_SRC) tests/unit/main.c $(wildcard tests/fuzz/*.c))
+.SECONDARY: $(call obj,$(UNIT_SRC) $(SERVER_UNIT_SRC) $(KMOD_UNIT_SRC) $(KMOD_PURE_SRC) tests/unit/main.c $(wildcard tests/fuzz/*.c))
 
 # ---- the kernel module, which has a make and a compiler of its own
 

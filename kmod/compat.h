@@ -6,10 +6,52 @@
 #ifndef COMPUTRON_COMPAT_H
 #define COMPUTRON_COMPAT_H
 
+#include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/mm.h>
+#include <linux/pagemap.h>
 #include <linux/shrinker.h>
 #include <linux/version.h>
+
+/* 5.11: a mapping is handed over by a function. */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(5, 11, 0)
+static inline void vma_set_file(struct vm_area_struct *vma, struct file *file)
+{
+	struct file *old = vma->vm_file;
+
+	vma->vm_file = get_file(file);
+	fput(old);
+}
+#endif
+
+/* 5.12: map_pages says what it did. */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(5, 12, 0)
+typedef void compat_map_pages_t;
+#else
+typedef vm_fault_t compat_map_pages_t;
+#endif
+
+/* 5.16: folios; before, the head page of a compound page is used as one. */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(5, 16, 0)
+#define folio                     page
+#define page_folio(p)             compound_head(p)
+#define folio_page(f, n)          nth_page(f, n)
+#define folio_put(f)              put_page(f)
+#define folio_size(f)             page_size(f)
+#define folio_test_large(f)       PageCompound(f)
+#define folio_test_locked(f)      PageLocked(f)
+#define folio_maybe_dma_pinned(f) page_maybe_dma_pinned(f)
+
+static inline struct folio *filemap_get_folio(struct address_space *mapping, pgoff_t index)
+{
+	struct page *p = find_get_page(mapping, index);
+
+	return p ? page_folio(p) : NULL;
+}
+/* 5.18: the last of these. */
+#elif LINUX_VERSION_CODE < KERNEL_VERSION(5, 18, 0)
+#define folio_maybe_dma_pinned(f) page_maybe_dma_pinned(&(f)->page)
+#endif
 
 /* 6.3: vm_flags are written through helpers. */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 3, 0)
@@ -90,25 +132,35 @@ static inline int compat_mmap(struct file *file, struct vm_area_struct *vma)
 #endif
 }
 
-/* 6.10: mm_struct has a flag instead of a function. */
-static inline unsigned long compat_unmapped_area(struct file *file, unsigned long addr,
-						 unsigned long len, unsigned long pgoff,
-						 unsigned long flags)
-{
-	if (file->f_op->get_unmapped_area)
-		return file->f_op->get_unmapped_area(file, addr, len, pgoff, flags);
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 10, 0)
-	return current->mm->get_unmapped_area(file, addr, len, pgoff, flags);
+/* 7.0 to 7.2: the flags of new shmem files have a type of their own. */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(7, 0, 0)
+#define COMPAT_NORESERVE VM_NORESERVE
 #else
-	return mm_get_unmapped_area(current->mm, file, addr, len, pgoff, flags);
+#define COMPAT_NORESERVE                                                                         \
+	__builtin_choose_expr(                                                                   \
+		__builtin_types_compatible_p(                                                    \
+			typeof(shmem_file_setup_with_mnt),                                       \
+			struct file * (struct vfsmount *, const char *, loff_t, unsigned long)), \
+		VM_NORESERVE, mk_vma_flags(VMA_NORESERVE_BIT))
 #endif
-}
 
 /* 5.16: the symbols of dma-buf are in a namespace. 6.13: whose name is a string. */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 13, 0)
 #define COMPAT_IMPORT_DMA_BUF MODULE_IMPORT_NS(DMA_BUF)
 #else
 #define COMPAT_IMPORT_DMA_BUF MODULE_IMPORT_NS("DMA_BUF")
+#endif
+
+/* 7.0 to 7.2: the flags of new shmem files have a type of their own. */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(7, 0, 0)
+#define COMPAT_NORESERVE VM_NORESERVE
+#else
+#define COMPAT_NORESERVE                                                                         \
+	__builtin_choose_expr(                                                                   \
+		__builtin_types_compatible_p(                                                    \
+			typeof(shmem_file_setup_with_mnt),                                       \
+			struct file * (struct vfsmount *, const char *, loff_t, unsigned long)), \
+		VM_NORESERVE, mk_vma_flags(VMA_NORESERVE_BIT))
 #endif
 
 /* 5.16: the symbols of dma-buf are in a namespace. 6.13: whose name is a string. */

@@ -205,9 +205,10 @@ int computron_frames_enter(struct computron_frames *t, struct computron_frame *f
 	}
 	if (charged(t) + f->units > t->quota)
 		return -EDQUOT;
+	/* Reclaim may have units that belong to no frame, for a moment. */
 	runs = computron_units_take(&t->units, f->units, f->runs, f->room);
 	if (!runs)
-		return -ENOSPC;
+		return -EAGAIN;
 	if (runs > f->room)
 		return -ENOBUFS;
 

@@ -70,7 +70,7 @@ int computron_memory_open(struct computron_memory *m, u64 bytes, int node)
 		rc = PTR_ERR(m->mnt);
 		goto err_none;
 	}
-	m->file = shmem_file_setup_with_mnt(m->mnt, "computron", bytes, VM_NORESERVE);
+	m->file = shmem_file_setup_with_mnt(m->mnt, "computron", bytes, COMPAT_NORESERVE);
 	if (IS_ERR(m->file)) {
 		rc = PTR_ERR(m->file);
 		goto err_unmount;
@@ -176,14 +176,14 @@ bool computron_memory_present(struct computron_memory *m, u64 offset, u64 bytes)
 static int read_in(struct computron_memory *m, u64 offset, u64 *end, bool *huge)
 {
 	struct address_space *mapping = m->file->f_mapping;
+	struct page *found;
 	struct folio *folio;
-	struct page *page;
 
-	page = shmem_read_mapping_page_gfp(mapping, offset >> PAGE_SHIFT,
-					   mapping_gfp_mask(mapping));
-	if (IS_ERR(page))
-		return PTR_ERR(page);
-	folio = page_folio(page);
+	found = shmem_read_mapping_page_gfp(mapping, offset >> PAGE_SHIFT,
+					    mapping_gfp_mask(mapping));
+	if (IS_ERR(found))
+		return PTR_ERR(found);
+	folio = page_folio(found);
 	*end = round_down(offset, folio_size(folio)) + folio_size(folio);
 	*huge = is_huge(m, folio);
 	folio_put(folio);

@@ -92,10 +92,10 @@ static vm_fault_t view_fault(struct vm_fault *vmf)
  * Maps pages that are there already, each under its lock: an eviction that has not come to a page
  * yet will find it mapped. Must not sleep.
  */
-static vm_fault_t view_map_pages(struct vm_fault *vmf, pgoff_t start, pgoff_t end)
+static compat_map_pages_t view_map_pages(struct vm_fault *vmf, pgoff_t start, pgoff_t end)
 {
 	if (!gate_open(vmf->vma->vm_private_data, start, end))
-		return 0;
+		return (compat_map_pages_t)0;
 	return tmpfs_ops->map_pages(vmf, start, end);
 }
 
@@ -226,12 +226,14 @@ int computron_view_mmap(struct file *filp, struct vm_area_struct *vma)
  * @pgoff: likewise
  * @flags: likewise
  *
- * Return: an address or a negative error.
+ * Return: an address; a negative error, also for adopted pools, which cannot be mapped here.
  */
 unsigned long computron_view_area(struct file *filp, unsigned long addr, unsigned long len,
 				  unsigned long pgoff, unsigned long flags)
 {
-	struct file *behind = computron_file_of(filp)->pool->memory.file;
+	const struct computron_memory *memory = &computron_file_of(filp)->pool->memory;
 
-	return compat_unmapped_area(behind, addr, len, pgoff, flags);
+	if (memory->adopted || !memory->file->f_op->get_unmapped_area)
+		return -EOPNOTSUPP;
+	return memory->file->f_op->get_unmapped_area(memory->file, addr, len, pgoff, flags);
 }

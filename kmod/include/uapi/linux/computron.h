@@ -460,7 +460,8 @@ struct computron_pool_set {
  * frame in a hot range can be evicted while its pages are pinned. A range belongs to the file,
  * which clears only what it has set itself.
  *
- * -EINVAL: the range, or not hot by this file (off), or hot by it already (on) in part.
+ * -EINVAL: the range, or not hot by this file (off), or hot by it already (on) in part. -EBUSY: a
+ * QUARANTINED frame lies in it, which goes when its DMA has ended.
  */
 struct computron_pool_hot {
 	__u32 size;
@@ -502,9 +503,9 @@ struct computron_pool_memfd {
  * @extents: [out] how many
  * @reserved: 0
  *
- * -EEXIST. -EFBIG: more than the pool's size. -EDQUOT: more than is left of the quota. -ENOSPC: no
- * units are free. When populating: -ENOMEM, and -EINTR when the process is killed; the frame
- * is ABSENT then.
+ * -EEXIST. -EFBIG: more than the pool's size. -EDQUOT: more than is left of the quota, which is the
+ * size if nothing else was said. When populating: -ENOMEM, and -EINTR when the process is killed;
+ * the frame is ABSENT then.
  */
 struct computron_frame_alloc {
 	__u32 size;
