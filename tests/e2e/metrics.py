@@ -21,6 +21,9 @@ PINNED = {
     "computron_stage_method": ("gauge", {"method"}),
     "computron_ttft_seconds": ("histogram", {"model"}),
     "computron_switch_seconds": ("histogram", {"model"}),
+    "computron_request_phase_seconds": ("histogram", {"phase"}),
+    "computron_pauses_total": ("counter", set()),
+    "computron_preemptions_total": ("counter", set()),
 }
 
 

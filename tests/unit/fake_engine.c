@@ -349,8 +349,8 @@ bool ctn_request_finished(struct ctn_request *r, struct ctn_request_result *resu
 			.completion_tokens = (uint32_t)r->count,
 			.bytes_staged = 1000,
 			.bytes_loaded = 2000,
-			.queue_ns = 1 * MS,
-			.load_ns = 2 * MS,
+			.phase_ns[CTN_PHASE_QUEUE] = 1 * MS,
+			.phase_ns[CTN_PHASE_LOAD] = 2 * MS,
 			.first_token_ns = 3 * MS,
 			.total_ns = 4 * MS,
 		};
@@ -415,6 +415,13 @@ const char *ctn_outcome_name(enum ctn_outcome outcome)
 	static const char *const names[] = {"ok", "cancelled", "timeout", "error", "refused"};
 
 	return names[outcome];
+}
+
+const char *ctn_phase_name(enum ctn_phase phase)
+{
+	static const char *const names[CTN_PHASES] = {"queue", "load", "compute", "unexplained"};
+
+	return names[phase];
 }
 
 const char *ctn_move_name(enum ctn_move move)

@@ -35,6 +35,75 @@ static void test_a_cancelled_request_frees_its_slot(void)
 	rig_close(&rig);
 }
 
+/* Milliseconds until no request of the model holds a slot or KV: then it can be evicted. */
+static double until_free(struct rig *rig, uint32_t model)
+{
+	uint64_t start = ctn_now_ns();
+	struct ctn_snapshot snap;
+	struct ctn_err err = {0};
+	int rc;
+
+	while ((rc = ctn_engine_control(rig->engine, CTN_CONTROL_EVICT, model, &err)) == -EBUSY)
+		usleep(500);
+	CU_ASSERT_EQUAL(rc, 0);
+	CU_ASSERT_EQUAL_FATAL(ctn_engine_snapshot(rig->engine, &snap), 0);
+	CU_ASSERT_EQUAL(snap.models[model].running + snap.models[model].queued, 0);
+	CU_ASSERT_EQUAL(snap.devices[0].free, snap.devices[0].total);
+	CU_ASSERT_EQUAL(snap.pool.leased_bytes, 0);
+	ctn_snapshot_free(&snap);
+	return (double)(ctn_now_ns() - start) / 1e6;
+}
+
+/* Ends a request early after `tokens` tokens, by cancel or by its deadline, several times; returns
+ * the median of the milliseconds until what it had was free. */
+static double early_end(const char *device, uint32_t tokens, double timeout_s)
+{
+	struct ctn_request_params params = {
+		.model = 0, .prompt_len = 4, .max_tokens = 400, .timeout_s = timeout_s};
+	double ms[5];
+	struct rig rig;
+
+	rig_open(&rig, device, "thp", 1, 1, 0);
+	rig_start(&rig);
+	params.prompt = rig.golden[0].ids;
+	params.ignore_eos = true;
+	CU_ASSERT_EQUAL(ctn_engine_control(rig.engine, CTN_CONTROL_LOAD, 0, NULL), 0);
+	for (int i = 0; i < 5; i++) {
+		struct ctn_request_result result;
+		struct ctn_request *req;
+		struct ctn_sample token;
+		uint32_t n = 0;
+
+		CU_ASSERT_EQUAL_FATAL(ctn_engine_submit(rig.engine, &params, &req, NULL, NULL), 0);
+		while (n < tokens)
+			n += ctn_request_next(req, &token) ? 1 : (usleep(200), 0);
+		if (!timeout_s)
+			ctn_request_cancel(req);
+		collect(req, NULL, 0, &result);
+		CU_ASSERT_EQUAL(result.finish,
+				timeout_s ? CTN_FINISH_TIMEOUT : CTN_FINISH_CANCELLED);
+		ms[i] = until_free(&rig, 0);
+		for (int k = i; k > 0 && ms[k] < ms[k - 1]; k--) {
+			double t = ms[k];
+
+			ms[k] = ms[k - 1];
+			ms[k - 1] = t;
+		}
+		ctn_request_release(req);
+	}
+	rig_close(&rig);
+	return ms[2];
+}
+
+static void test_an_early_end_frees_everything_at_once(void)
+{
+	/* In steps of less than a millisecond; in steps of 7 layers x 20 ms, whose end it waits
+	 * for. */
+	CU_ASSERT(early_end(ONE_MODEL, 2, 0) < 50);
+	CU_ASSERT(early_end(ONE_MODEL ",layer_ms=1", 0, 0.05) < 50);
+	CU_ASSERT(early_end(ONE_MODEL ",layer_ms=20", 1, 0) < 50 + 7 * 20);
+}
+
 static void test_a_deadline_ends_a_request(void)
 {
 	struct ctn_request_result result;
@@ -279,6 +348,7 @@ static void test_stop_ends_everything_at_once(void)
 }
 
 CTN_TESTS("engine_ends", CTN_TEST(test_a_cancelled_request_frees_its_slot),
+	  CTN_TEST(test_an_early_end_frees_everything_at_once),
 	  CTN_TEST(test_a_deadline_ends_a_request), CTN_TEST(test_a_full_queue_refuses_with_a_hint),
 	  CTN_TEST(test_bad_requests_are_refused_by_name),
 	  CTN_TEST(test_a_request_larger_than_the_kv_memory_is_refused), CTN_TEST(test_control),

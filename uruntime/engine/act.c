@@ -39,8 +39,13 @@ static void load_failed(struct engine_model *m, const struct ctn_err *err)
 	struct ctn_sched_event ev = {.type = CTN_EV_LOAD_FAILED, .model = m->sched_id};
 
 	m->loading = false;
-	ctn_warn("model %s: not loaded: %s", m->name, err->msg);
-	end_all(m, err);
+	if (m->cancelling && err->code == -ECANCELED && !m->engine->stopping) {
+		ev.type = CTN_EV_LOAD_CANCELLED;
+	} else {
+		ctn_warn("model %s: not loaded: %s", m->name, err->msg);
+		end_all(m, err);
+	}
+	m->cancelling = false;
 	if (m->step_owed) {
 		struct ctn_sched_event step = {.type = CTN_EV_STEP_DONE, .model = m->sched_id};
 
@@ -48,7 +53,7 @@ static void load_failed(struct engine_model *m, const struct ctn_err *err)
 		engine_tell(m->engine, &step);
 	}
 	engine_tell(m->engine, &ev);
-	model_unreserve(m);
+	model_leave(m);
 }
 
 /* ---- actions ---------------------------------------------------------------------------- */
@@ -91,8 +96,8 @@ static void act_kv_budget(struct engine_model *m, uint32_t blocks)
 	struct ctn_err err;
 	int rc;
 
-	if (!m->reserved)
-		return; /* its load has just failed; sched is about to hear of it */
+	if (!m->reserved && blocks > m->kv_budget)
+		return; /* its load has just ended; sched is about to hear of it */
 	rc = model_set_kv(m, blocks);
 	if (rc == 0)
 		return;
@@ -106,8 +111,6 @@ static void act_admit(struct ctn_request *req)
 {
 	if (atomic_load_explicit(&req->ended, memory_order_relaxed))
 		return; /* its end is on the way to sched */
-	if (req->model->free_block_count < req->kv_blocks)
-		return; /* act_kv_budget has ended it */
 	batch_admit(req);
 	if (req->load_only && !req->model->loading)
 		request_end(req, CTN_FINISH_LENGTH, NULL);
@@ -119,8 +122,50 @@ static void act_step(struct engine_model *m)
 
 	if (ctn_pager_failing(m->engine->pager, m->pager_id))
 		m->step_owed = true; /* it must not run, nor be asked for again and again */
-	else if (!step_start(m))
+	else if (!m->reserved || !step_start(m)) /* sched is about to hear that its load ended */
 		engine_tell(m->engine, &ev);
+}
+
+/* Its sequences wait where they are, with the KV that they have. */
+static void paused(struct engine_model *m)
+{
+	struct ctn_request *req;
+
+	m->engine->pauses += m->batch != NULL;
+	DL_FOREACH2(m->batch, req, batch_next)
+	request_phase(req, CTN_PHASE_QUEUE);
+	model_leave(m);
+}
+
+static void act_drop(struct engine_model *m)
+{
+	if (ctn_pager_drop(m->engine->pager, m->pager_id))
+		ctn_error("model %s: drop refused", m->name);
+	paused(m);
+}
+
+static void act_drop_tail(struct engine_model *m, uint32_t rank, uint32_t layers)
+{
+	if (ctn_pager_drop_tail(m->engine->pager, m->pager_id, rank, layers))
+		ctn_error("model %s: drop refused", m->name);
+	if (m->reserved) /* not for every rank again */
+		paused(m);
+}
+
+static void act_preempt(struct ctn_request *req)
+{
+	if (!req->admitted)
+		return; /* it has ended */
+	req->model->engine->preemptions++;
+	batch_forget(req);
+	batch_remove(req);
+	request_phase(req, CTN_PHASE_QUEUE);
+}
+
+static void act_cancel(struct engine_model *m)
+{
+	m->cancelling = true;
+	ctn_pager_cancel(m->engine->pager, m->pager_id);
 }
 
 static void carry_out(struct ctn_engine *e, const struct ctn_sched_action *a)
@@ -132,15 +177,19 @@ static void carry_out(struct ctn_engine *e, const struct ctn_sched_action *a)
 		act_refuse(e->slots[a->request], a->why);
 		break;
 	case CTN_ACT_DROP:
-		if (ctn_pager_drop(e->pager, m->pager_id))
-			ctn_error("model %s: drop refused", m->name);
-		model_unreserve(m);
+		act_drop(m);
 		break;
 	case CTN_ACT_DROP_TAIL:
+		act_drop_tail(m, a->rank, a->layers);
+		break;
 	case CTN_ACT_PREEMPT:
+		act_preempt(e->slots[a->request]);
+		break;
 	case CTN_ACT_CANCEL:
+		act_cancel(m);
+		break;
 	case CTN_ACT_STAGE:
-		CTN_ASSERT(false); /* sched was made without them */
+		CTN_ASSERT(false); /* sched was made without it */
 		break;
 	case CTN_ACT_LOAD:
 		act_load(m, a->ticket);
@@ -193,6 +242,10 @@ void engine_feed(struct ctn_engine *e)
 			ev = (struct ctn_sched_event){.type = CTN_EV_TIMER};
 		} while (more);
 	}
+	if (e->wake_ns != ctn_sched_wake_ns(e->sched)) {
+		e->wake_ns = ctn_sched_wake_ns(e->sched);
+		e->timer_stale = true;
+	}
 }
 
 /* ---- the pager's events ----------------------------------------------------------------- */
@@ -220,9 +273,8 @@ static void loaded(struct engine_model *m, const struct ctn_pager_event *pev)
 {
 	struct ctn_sched_event ev = {.type = CTN_EV_LOAD_DONE, .model = m->sched_id};
 	struct ctn_request *req, *tmp;
-	uint64_t now = ctn_now_ns();
 
-	m->loading = false;
+	m->loading = m->cancelling = false;
 	m->switches++;
 	histogram_add(&m->switch_time, (double)pev->nanoseconds / 1e9);
 	ctn_info("model %s: resident after %.1f ms (%llu bytes staged, %llu loaded)", m->name,
@@ -230,12 +282,7 @@ static void loaded(struct engine_model *m, const struct ctn_pager_event *pev)
 		 (unsigned long long)pev->bytes_loaded);
 	DL_FOREACH_SAFE2(m->batch, req, tmp, batch_next)
 	{
-		/* What has ended (and waits for its step) belongs to its client now. */
-		if (req->waits_for_load &&
-		    !atomic_load_explicit(&req->ended, memory_order_relaxed)) {
-			req->waits_for_load = false;
-			req->result.load_ns = now - req->admitted_ns;
-		}
+		request_phase(req, req->in_step ? CTN_PHASE_COMPUTE : batch_phase(m));
 		if (req->load_only)
 			request_end(req, CTN_FINISH_LENGTH, NULL);
 	}

@@ -190,8 +190,10 @@ static void snap_model(struct ctn_engine *e, uint32_t i, struct ctn_model_snapsh
 		/* Who waits for the weights waits, as users see it. */
 		DL_FOREACH2(m->batch, req, batch_next)
 		{
-			s->queued += req->waits_for_load;
-			s->running -= req->waits_for_load;
+			bool waits = req->phase == CTN_PHASE_LOAD;
+
+			s->queued += waits;
+			s->running -= waits;
 		}
 		s->checkpoint_bytes = m->ckpt->bytes;
 		s->host_bytes = pages.host_bytes;
@@ -276,6 +278,9 @@ static void snapshot_taken(struct ctn_mail *mail)
 	snap->host_clean_frames = snap->pool.frames - host.frames_staging - host.frames_draining;
 	ctn_stage_get_stats(e->cfg.stage, &snap->stage);
 	snap_moves(e, snap);
+	memcpy(snap->phases, e->phases, sizeof(snap->phases));
+	snap->pauses = e->pauses;
+	snap->preemptions = e->preemptions;
 	snap->ledger_errors = e->ledger_errors;
 	snap->uptime_s = (double)(ctn_now_ns() - e->started_ns) / 1e9;
 	answer(c, 0);

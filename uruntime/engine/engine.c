@@ -21,7 +21,10 @@ static int make_sched(struct ctn_engine *e, struct ctn_err *err)
 				       .device_bytes = bytes,
 				       .granules = granules,
 				       .max_models = ENGINE_MAX_MODELS,
-				       .max_requests = ENGINE_MAX_REQUESTS};
+				       .max_requests = ENGINE_MAX_REQUESTS,
+				       .partial_drops = true,
+				       .pauses = true,
+				       .cancels = true};
 
 	for (uint32_t d = 0; d < e->cfg.device_count; d++) {
 		const struct ctn_device_props *props = ctn_device_props(e->devices[d]);
@@ -115,6 +118,7 @@ int ctn_engine_new(const struct ctn_engine_config *cfg, struct ctn_engine **engi
 	e->cfg.max_sequences = cfg->max_sequences ? cfg->max_sequences : 16;
 	e->cfg.step_tokens = cfg->step_tokens ? cfg->step_tokens : 128;
 	e->started_ns = ctn_now_ns();
+	e->wake_ns = UINT64_MAX;
 	if (cfg->device_count > CTN_MAX_DEVICES) {
 		rc = ctn_err_set(err, -EINVAL, "devices: expected at most %d, found %u",
 				 CTN_MAX_DEVICES, cfg->device_count);
@@ -235,11 +239,11 @@ int ctn_engine_find_model(const struct ctn_engine *e, const char *name)
 
 /* ---- the thread ------------------------------------------------------------------------- */
 
-/* Wakes at the earliest deadline. */
+/* Wakes at the earliest deadline, and when sched wants it. */
 static void arm_timer(struct ctn_engine *e)
 {
 	struct itimerspec spec = {0};
-	uint64_t earliest = 0;
+	uint64_t earliest = e->wake_ns == UINT64_MAX ? 0 : e->wake_ns;
 	const struct ctn_request *req;
 
 	if (!e->timer_stale)
@@ -258,12 +262,17 @@ static void arm_timer(struct ctn_engine *e)
 
 static void take_timer(struct ctn_engine *e)
 {
-	uint64_t ticks;
+	uint64_t ticks, now = ctn_now_ns();
 
 	if (read(e->timer_fd, &ticks, sizeof(ticks)) < 0)
 		return;
 	e->timer_stale = true;
-	requests_expire(e, ctn_now_ns());
+	requests_expire(e, now);
+	if (e->wake_ns <= now) {
+		struct ctn_sched_event ev = {.type = CTN_EV_TIMER};
+
+		engine_tell(e, &ev);
+	}
 }
 
 static bool idle(const struct ctn_engine *e)
@@ -306,7 +315,10 @@ static void *engine_main(void *arg)
 
 int ctn_engine_start(struct ctn_engine *e, struct ctn_err *err)
 {
-	int rc = -pthread_create(&e->thread, NULL, engine_main, e);
+	int rc;
+
+	ctn_pager_find_shared(e->pager);
+	rc = -pthread_create(&e->thread, NULL, engine_main, e);
 
 	if (rc)
 		return ctn_err_set(err, rc, "engine thread: %s", strerror(-rc));

@@ -102,6 +102,16 @@ enum ctn_finish {
 	CTN_FINISHES
 };
 
+/* What a request's time went into. */
+enum ctn_phase {
+	CTN_PHASE_QUEUE,   /* waits for its model's turn, for room, or for others of its batch */
+	CTN_PHASE_LOAD,    /* its model has the devices, and not all layers */
+	CTN_PHASE_COMPUTE, /* in a step */
+	CTN_PHASE_OTHER,   /* nothing of the above: unexplained */
+	CTN_PHASES
+};
+const char *ctn_phase_name(enum ctn_phase phase);
+
 struct ctn_request_result {
 	enum ctn_finish finish;
 	struct ctn_err
@@ -112,9 +122,8 @@ struct ctn_request_result {
 	uint32_t completion_tokens;
 	uint64_t bytes_staged; /* moved for its model while it waited */
 	uint64_t bytes_loaded;
-	uint64_t queue_ns;       /* submitted -> its model was chosen */
-	uint64_t load_ns;        /* chosen -> all layers resident (0: they were) */
-	uint64_t first_token_ns; /* submitted -> first token; 0: none came */
+	uint64_t phase_ns[CTN_PHASES]; /* together total_ns */
+	uint64_t first_token_ns;       /* submitted -> first token; 0: none came */
 	uint64_t total_ns;
 };
 
@@ -235,7 +244,10 @@ struct ctn_snapshot {
 	uint64_t host_draining_bytes;
 	struct ctn_stage_stats stage;
 	struct ctn_move_counts moves[CTN_MOVES];
-	uint64_t ledger_errors; /* counts that did not agree, ever: 0 */
+	struct ctn_histogram phases[CTN_PHASES]; /* of the requests that have ended */
+	uint64_t pauses;                         /* drops of models with requests that had begun */
+	uint64_t preemptions;                    /* requests that gave up their KV and began anew */
+	uint64_t ledger_errors;                  /* counts that did not agree, ever: 0 */
 	double uptime_s;
 };
 

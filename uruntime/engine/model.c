@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 /* ---- registration ----------------------------------------------------------------------- */
 
@@ -125,18 +126,38 @@ static int make_worker(struct engine_model *m, uint32_t r, struct ctn_err *err)
 	return ctn_decoder_new(&cfg, &w->decoder, err);
 }
 
+/* Of all ranks, one after the other. To be freed. */
+static uint64_t *layer_bytes(const struct engine_model *m)
+{
+	uint32_t count = 0, n = 0;
+	uint64_t *bytes;
+
+	for (uint32_t r = 0; r < m->plan->rank_count; r++)
+		count += m->plan->ranks[r].layer_count;
+	bytes = calloc(count, sizeof(*bytes));
+	for (uint32_t r = 0; bytes && r < m->plan->rank_count; r++) {
+		for (uint32_t i = 0; i < m->plan->ranks[r].layer_count; i++)
+			bytes[n++] = ctn_pager_layer_bytes(m->engine->pager, m->pager_id, r, i);
+	}
+	return bytes;
+}
+
 /* Tells sched what the model charges; refused there when it fits no empty device. */
 static int tell_sched(struct engine_model *m, struct ctn_err *err)
 {
 	struct ctn_engine *e = m->engine;
 	struct ctn_sched_rank *ranks = calloc(m->plan->rank_count, sizeof(*ranks));
+	uint64_t *layers = layer_bytes(m), *next = layers;
 	struct ctn_sched_model model = {.rank_count = m->plan->rank_count,
 					.ranks = ranks,
 					.max_sequences = m->limits.max_sequences};
 	int rc;
 
-	if (!ranks)
+	if (!ranks || !layers) {
+		free(ranks);
+		free(layers);
 		return ctn_err_set(err, -ENOMEM, "out of memory");
+	}
 	for (uint32_t r = 0; r < m->plan->rank_count; r++) {
 		uint64_t granule = ctn_device_props(e->devices[m->devices[r]])->granule;
 
@@ -144,8 +165,13 @@ static int tell_sched(struct engine_model *m, struct ctn_err *err)
 		ranks[r].weight_bytes = ctn_pager_rank_bytes(e->pager, m->pager_id, r);
 		ranks[r].workspace_bytes = ctn_align_up(m->workers[r].workspace_bytes, granule);
 		ranks[r].kv_block_bytes = m->workers[r].kv_block_bytes;
+		ranks[r].stage = m->plan->ranks[r].pp_rank;
+		ranks[r].layer_bytes = next;
+		ranks[r].layer_count = m->plan->ranks[r].layer_count;
+		next += ranks[r].layer_count;
 	}
 	rc = ctn_sched_add_model(e->sched, &model, err);
+	free(layers);
 	free(ranks);
 	return rc;
 }
@@ -249,10 +275,35 @@ int model_reserve(struct engine_model *m, uint64_t ticket, struct ctn_err *err)
 	return rc;
 }
 
+/* The blocks of all sequences lie below `blocks` then; those that did not are given up. */
+static void shrink_kv(struct engine_model *m, uint32_t blocks)
+{
+	struct ctn_request *req;
+	uint32_t kept = 0;
+
+	DL_FOREACH2(m->batch, req, batch_next)
+	{
+		for (uint32_t i = 0; i < req->block_count; i++) {
+			if (req->blocks[i] >= blocks) {
+				batch_forget(req);
+				break;
+			}
+		}
+	}
+	for (uint32_t i = 0; i < m->free_block_count; i++) {
+		if (m->free_blocks[i] < blocks)
+			m->free_blocks[kept++] = m->free_blocks[i];
+	}
+	m->free_block_count = kept;
+	m->kv_budget = blocks;
+}
+
 int model_set_kv(struct engine_model *m, uint32_t blocks)
 {
 	if (blocks > m->free_block_cap)
 		return -ENOSPC;
+	if (blocks < m->kv_budget)
+		shrink_kv(m, blocks);
 	for (uint32_t r = 0; r < m->plan->rank_count; r++) {
 		int rc = ctn_claim_resize(m->workers[r].kv, m->workers[r].kv_block_bytes * blocks);
 
@@ -264,13 +315,13 @@ int model_set_kv(struct engine_model *m, uint32_t blocks)
 	return 0;
 }
 
-void model_unreserve(struct engine_model *m)
+void model_leave(struct engine_model *m)
 {
-	CTN_ASSERT(m->free_block_count == m->kv_budget && !m->job);
-	for (uint32_t r = 0; r < m->plan->rank_count; r++) {
+	CTN_ASSERT(!m->job);
+	for (uint32_t r = 0; r < m->plan->rank_count; r++)
 		ctn_claim_resize(m->workers[r].workspace, 0);
-		ctn_claim_resize(m->workers[r].kv, 0);
-	}
-	m->free_block_count = m->kv_budget = 0;
 	m->reserved = false;
+	/* To give memory back cannot fail. */
+	if (!m->batch)
+		model_set_kv(m, 0);
 }

@@ -58,7 +58,7 @@ static int request_alloc(struct engine_model *m, struct ctn_request **out)
 	req->engine = e;
 	req->model = m;
 	req->slot = NO_SLOT;
-	req->submitted_ns = ctn_now_ns();
+	req->submitted_ns = req->phase_since_ns = ctn_now_ns();
 	*out = req;
 	return 0;
 fail:
@@ -318,10 +318,6 @@ void request_publish(struct ctn_request *req, const struct ctn_sample *sample)
 
 		r->first_token_ns = now - req->submitted_ns;
 		histogram_add(&req->model->ttft, (double)r->first_token_ns / 1e9);
-		if (req->waits_for_load) {
-			r->load_ns = now - req->admitted_ns;
-			req->waits_for_load = false;
-		}
 	}
 	req->tokens[i] = (struct ring_token){.id = sample->id, .logprob = sample->logprob};
 	if (top) {
@@ -395,6 +391,48 @@ static void mean_request(struct engine_model *m, double seconds)
 	atomic_store_explicit(&m->request_seconds, mean, memory_order_relaxed);
 }
 
+void request_phase(struct ctn_request *req, enum ctn_phase phase)
+{
+	uint64_t now;
+
+	/* What has ended (and waits for its step) belongs to its client. */
+	if (req->phase == phase || atomic_load_explicit(&req->ended, memory_order_relaxed))
+		return;
+	now = ctn_now_ns();
+	req->result.phase_ns[req->phase] += now - req->phase_since_ns;
+	req->phase = phase;
+	req->phase_since_ns = now;
+}
+
+const char *ctn_phase_name(enum ctn_phase phase)
+{
+	static const char *const names[CTN_PHASES] = {[CTN_PHASE_QUEUE] = "queue",
+						      [CTN_PHASE_LOAD] = "load",
+						      [CTN_PHASE_COMPUTE] = "compute",
+						      [CTN_PHASE_OTHER] = "unexplained"};
+
+	return names[phase];
+}
+
+static void end_phases(struct ctn_request *req, uint64_t now)
+{
+	struct ctn_request_result *r = &req->result;
+
+	r->phase_ns[req->phase] += now - req->phase_since_ns;
+	req->phase_since_ns = now;
+	if (req->load_only)
+		return;
+	for (int i = 0; i < CTN_PHASES; i++)
+		histogram_add(&req->engine->phases[i], (double)r->phase_ns[i] / 1e9);
+	ctn_info("request of model %s: %s after %u tokens: %.1f ms: queue %.1f, load %.1f, "
+		 "compute %.1f, unexplained %.1f",
+		 req->model->name, ctn_outcome_name(outcome_of(r->finish)), r->completion_tokens,
+		 (double)r->total_ns / 1e6, (double)r->phase_ns[CTN_PHASE_QUEUE] / 1e6,
+		 (double)r->phase_ns[CTN_PHASE_LOAD] / 1e6,
+		 (double)r->phase_ns[CTN_PHASE_COMPUTE] / 1e6,
+		 (double)r->phase_ns[CTN_PHASE_OTHER] / 1e6);
+}
+
 void request_end(struct ctn_request *req, enum ctn_finish finish, const struct ctn_err *err)
 {
 	struct engine_model *m = req->model;
@@ -412,10 +450,7 @@ void request_end(struct ctn_request *req, enum ctn_finish finish, const struct c
 	r->bytes_staged = staged - req->staged_before;
 	r->bytes_loaded = loaded - req->loaded_before;
 	r->total_ns = now - req->submitted_ns;
-	if (!req->admitted_ns)
-		r->queue_ns = r->total_ns;
-	if (req->waits_for_load)
-		r->load_ns = now - req->admitted_ns;
+	end_phases(req, now);
 	if (!req->load_only) {
 		m->outcomes[outcome_of(finish)]++;
 		if (outcome_of(finish) == CTN_OUTCOME_OK)

@@ -62,11 +62,14 @@ struct ctn_request {
 	uint32_t max_length;
 	uint32_t computed;  /* tokens whose k and v are stored */
 	uint32_t kv_blocks; /* the most it can need */
-	uint32_t *blocks;   /* kv_blocks ids while admitted */
+	uint32_t *blocks;   /* block_count ids while admitted, of at most kv_blocks */
+	uint32_t block_count;
+	uint32_t kv_asked; /* blocks that sched was asked for */
 	bool admitted;
 	bool in_step;
-	uint64_t submitted_ns, admitted_ns, deadline_ns;
-	bool waits_for_load;
+	uint64_t submitted_ns, deadline_ns;
+	enum ctn_phase phase;
+	uint64_t phase_since_ns;
 	uint64_t staged_before, loaded_before;
 	struct ctn_request *prev, *next;             /* all live ones of the engine */
 	struct ctn_request *batch_prev, *batch_next; /* admitted ones of its model */
@@ -158,8 +161,9 @@ struct engine_model {
 	struct step_job *job;      /* the step under way, or NULL */
 	bool reserved;             /* between LOAD and DROP or failure */
 	bool loading;
-	bool step_owed; /* sched started a step of a failing load: its end is told with that */
-	uint32_t live;  /* requests that hold a slot */
+	bool cancelling; /* its load, because nobody waits for it */
+	bool step_owed;  /* sched started a step of a failing load: its end is told with that */
+	uint32_t live;   /* requests that hold a slot */
 	_Atomic uint32_t unfinished;    /* any thread: requests accepted and not ended */
 	_Atomic uint64_t refused;       /* any thread */
 	_Atomic double request_seconds; /* any thread: running mean of a request's service time */
@@ -205,6 +209,9 @@ struct ctn_engine {
 	struct ctn_mail stop_mail;
 	bool stopping;
 	uint64_t started_ns;
+	uint64_t wake_ns; /* when sched wants a timer event */
+	struct ctn_histogram phases[CTN_PHASES];
+	uint64_t pauses, preemptions;
 	uint64_t ledger_errors;
 	_Atomic uint32_t open_requests; /* any thread: each has a descriptor */
 };
@@ -218,6 +225,8 @@ void request_end(struct ctn_request *req, enum ctn_finish finish, const struct c
 void request_release_slot(struct ctn_request *req);
 void request_accept(struct ctn_request *req); /* engine thread: takes a slot, tells sched */
 void requests_expire(struct ctn_engine *e, uint64_t now_ns);
+/* From now on its time goes into another phase. */
+void request_phase(struct ctn_request *req, enum ctn_phase phase);
 /* A request that ends when its model is resident. */
 int request_want_loaded(struct engine_model *m, void (*on_end)(struct ctn_request *req, void *arg),
 			void *arg);
@@ -227,12 +236,18 @@ int model_open(struct engine_model *m, const struct ctn_model_spec *spec, struct
 void model_close(struct engine_model *m);
 int model_reserve(struct engine_model *m, uint64_t ticket, struct ctn_err *err);
 int model_set_kv(struct engine_model *m, uint32_t blocks);
-void model_unreserve(struct engine_model *m);
+/* It has no weights, or not all: its workspace goes, and its KV unless admitted requests have some.
+ */
+void model_leave(struct engine_model *m);
 
 /* step.c */
 bool step_start(struct engine_model *m);
 void batch_admit(struct ctn_request *req);
 void batch_remove(struct ctn_request *req);
+/* Its k and v are given up; what it had is computed again. */
+void batch_forget(struct ctn_request *req);
+/* The phase of an admitted request between steps. */
+enum ctn_phase batch_phase(const struct engine_model *m);
 
 /* worker.c */
 int worker_start(struct rank_worker *w);

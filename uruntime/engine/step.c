@@ -9,28 +9,35 @@
 
 /* ---- the batch of a model --------------------------------------------------------------- */
 
+enum ctn_phase batch_phase(const struct engine_model *m)
+{
+	return m->loading ? CTN_PHASE_LOAD : m->job ? CTN_PHASE_QUEUE : CTN_PHASE_OTHER;
+}
+
 void batch_admit(struct ctn_request *req)
 {
 	struct engine_model *m = req->model;
 
 	req->admitted = true;
-	req->admitted_ns = ctn_now_ns();
-	req->result.queue_ns = req->admitted_ns - req->submitted_ns;
-	req->waits_for_load = m->loading;
-	/* sched counts blocks: an admitted request finds as many as it can come to need. */
-	CTN_ASSERT(m->free_block_count >= req->kv_blocks);
-	for (uint32_t i = 0; i < req->kv_blocks; i++)
-		req->blocks[i] = m->free_blocks[--m->free_block_count];
+	request_phase(req, batch_phase(m));
 	DL_APPEND2(m->batch, req, batch_prev, batch_next);
+}
+
+void batch_forget(struct ctn_request *req)
+{
+	struct engine_model *m = req->model;
+
+	CTN_ASSERT(!req->in_step);
+	while (req->block_count)
+		m->free_blocks[m->free_block_count++] = req->blocks[--req->block_count];
+	req->computed = 0;
 }
 
 void batch_remove(struct ctn_request *req)
 {
 	struct engine_model *m = req->model;
 
-	CTN_ASSERT(!req->in_step);
-	for (uint32_t i = 0; i < req->kv_blocks; i++)
-		m->free_blocks[m->free_block_count++] = req->blocks[i];
+	batch_forget(req);
 	DL_DELETE2(m->batch, req, batch_prev, batch_next);
 	req->admitted = false;
 }
@@ -47,38 +54,57 @@ struct room {
 	uint32_t tokens, sequences, rows, blocks;
 };
 
+static uint32_t blocks_for(uint32_t tokens)
+{
+	return (tokens + CTN_KV_BLOCK - 1) / CTN_KV_BLOCK;
+}
+
+/* True while its prompt is to be scored from the next token on: what was scored before its KV was
+ * given up is not scored again. */
+static bool scores_next(const struct ctn_request *req)
+{
+	return req->scores && req->computed < req->prompt_len && req->computed + 1 >= req->scored;
+}
+
+/* Blocks for a share of `n` tokens, from the free ones; fewer tokens when there are not as many. */
+static uint32_t back(struct ctn_request *req, uint32_t n)
+{
+	struct engine_model *m = req->model;
+	uint32_t want = blocks_for(req->computed + n);
+
+	CTN_ASSERT(want <= req->kv_blocks);
+	while (req->block_count < want && m->free_block_count)
+		req->blocks[req->block_count++] = m->free_blocks[--m->free_block_count];
+	return CTN_MIN(n, req->block_count * CTN_KV_BLOCK - req->computed);
+}
+
 /* How many tokens of a sequence the step takes: all that are not computed, as far as there is
  * room. Scoring a prompt needs a row a token. */
 static uint32_t share(const struct ctn_request *req, const struct room *room)
 {
 	uint32_t n = CTN_MIN(req->length - req->computed, room->tokens);
 
-	if (req->scores && req->computed < req->prompt_len)
+	if (scores_next(req))
 		n = CTN_MIN(n, room->rows);
 	return room->rows ? n : 0;
 }
 
-static uint32_t blocks_for(uint32_t tokens)
-{
-	return (tokens + CTN_KV_BLOCK - 1) / CTN_KV_BLOCK;
-}
-
-/* Rows of logits that a share of `n` tokens wants. */
+/* Rows of logits that a share of `n` tokens wants, at most. */
 static uint32_t rows_for(const struct ctn_request *req, uint32_t n)
 {
-	if (req->scores && req->computed < req->prompt_len)
+	if (scores_next(req))
 		return n;
 	return req->computed + n == req->length;
 }
 
 static bool take(struct ctn_request *req, struct room *room, struct step_part *part)
 {
-	uint32_t n = share(req, room), blocks;
+	uint32_t n = room->sequences ? share(req, room) : 0, blocks;
 
-	if (n == 0 || room->sequences == 0)
-		return false;
+	if (n)
+		n = back(req, n);
 	blocks = blocks_for(req->computed + n);
-	if (blocks > room->blocks)
+	if (n == 0 || blocks > room->blocks)
 		return false;
 	*part = (struct step_part){.req = req, .tokens = n};
 	room->tokens -= n;
@@ -115,10 +141,11 @@ static void add_rows(struct step_job *job, const struct step_part *part, uint32_
 	for (uint32_t i = 0; i < part->tokens; i++) {
 		uint32_t position = req->computed + i;
 		bool last = position + 1 == req->length;
-		bool score = req->scores && position + 1 < req->prompt_len;
+		bool score = req->scores && position + 1 < req->prompt_len &&
+			     position + 1 >= req->scored;
 		struct step_row *row = &job->rows[step->rows];
 
-		/* The row after the prompt's last token is sampled, unless nothing is asked for. */
+		/* The row after the last token is sampled, unless nothing is asked for. */
 		if (!score && !last)
 			continue;
 		if (!score && req->length == req->max_length)
@@ -154,6 +181,7 @@ static void fill(struct step_job *job, uint32_t sequences)
 			step->positions[token] = req->computed + i;
 		}
 		req->in_step = true;
+		request_phase(req, req->model->loading ? CTN_PHASE_LOAD : CTN_PHASE_COMPUTE);
 	}
 	step->seq_start[sequences] = token;
 }
@@ -236,6 +264,18 @@ static void take_row(struct step_row *row)
 	}
 }
 
+/* What the batch waits for, after a step has begun or ended. */
+static void set_phases(struct engine_model *m)
+{
+	struct ctn_request *req;
+
+	DL_FOREACH2(m->batch, req, batch_next)
+	{
+		if (!req->in_step)
+			request_phase(req, batch_phase(m));
+	}
+}
+
 /* In the engine thread: all ranks are done with the step. */
 static void step_taken(struct ctn_mail *mail)
 {
@@ -265,6 +305,7 @@ static void step_taken(struct ctn_mail *mail)
 		if (has_ended(req))
 			request_release_slot(req);
 	}
+	set_phases(m);
 	if (rc) {
 		for (uint32_t i = 0; i < m->group_count; i++)
 			ctn_comm_reset(m->groups[i].group);
@@ -297,6 +338,7 @@ bool step_start(struct engine_model *m)
 	job->started_ns = ctn_now_ns();
 	atomic_init(&job->ranks_left, m->plan->rank_count);
 	m->job = job;
+	set_phases(m);
 	ctn_pager_use(m->engine->pager, m->pager_id);
 	for (uint32_t r = 0; r < m->plan->rank_count; r++)
 		worker_give(&m->workers[r], job);

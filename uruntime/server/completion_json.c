@@ -11,8 +11,8 @@ void ctn_completion_add_stats(struct ctn_completion *c, const struct ctn_choice 
 	c->stats.completion_tokens += ch->generated;
 	c->stats.bytes_staged = CTN_MAX(c->stats.bytes_staged, r->bytes_staged);
 	c->stats.bytes_loaded = CTN_MAX(c->stats.bytes_loaded, r->bytes_loaded);
-	c->stats.queue_ns = CTN_MAX(c->stats.queue_ns, r->queue_ns);
-	c->stats.load_ns = CTN_MAX(c->stats.load_ns, r->load_ns);
+	c->stats.queue_ns = CTN_MAX(c->stats.queue_ns, r->phase_ns[CTN_PHASE_QUEUE]);
+	c->stats.load_ns = CTN_MAX(c->stats.load_ns, r->phase_ns[CTN_PHASE_LOAD]);
 	c->stats.total_ns = CTN_MAX(c->stats.total_ns, r->total_ns);
 	if (r->first_token_ns &&
 	    (!c->stats.first_token_ns || r->first_token_ns < c->stats.first_token_ns))

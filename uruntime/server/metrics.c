@@ -137,8 +137,8 @@ static void write_moves(struct ctn_buf *out, const struct ctn_snapshot *s)
 		     (double)s->moves[i].nanoseconds / 1e9);
 }
 
-static void write_histogram(struct ctn_buf *out, const char *name, const char *model,
-			    const struct ctn_histogram *h)
+static void write_histogram(struct ctn_buf *out, const char *name, const char *label,
+			    const char *value, const struct ctn_histogram *h)
 {
 	char series[64], bound[32];
 	uint64_t sum = 0;
@@ -150,12 +150,12 @@ static void write_histogram(struct ctn_buf *out, const char *name, const char *m
 			snprintf(bound, sizeof(bound), "%.9g", ctn_histogram_bounds[i]);
 		else
 			snprintf(bound, sizeof(bound), "+Inf");
-		count(out, series, LABELS("model", model, "le", bound), sum);
+		count(out, series, LABELS(label, value, "le", bound), sum);
 	}
 	snprintf(series, sizeof(series), "%s_sum", name);
-	real(out, series, LABELS("model", model), h->sum_s);
+	real(out, series, LABELS(label, value), h->sum_s);
 	snprintf(series, sizeof(series), "%s_count", name);
-	count(out, series, LABELS("model", model), h->count);
+	count(out, series, LABELS(label, value), h->count);
 }
 
 static void write_models(struct ctn_buf *out, const struct ctn_snapshot *s)
@@ -174,13 +174,28 @@ static void write_models(struct ctn_buf *out, const struct ctn_snapshot *s)
 		      s->models[i].queued);
 	head(out, "computron_ttft_seconds", "histogram", "Submitted to first token.");
 	for (uint32_t i = 0; i < s->model_count; i++)
-		write_histogram(out, "computron_ttft_seconds", s->models[i].info.name,
+		write_histogram(out, "computron_ttft_seconds", "model", s->models[i].info.name,
 				&s->models[i].ttft);
 	head(out, "computron_switch_seconds", "histogram",
 	     "From the decision to load a model to its last load event.");
 	for (uint32_t i = 0; i < s->model_count; i++)
-		write_histogram(out, "computron_switch_seconds", s->models[i].info.name,
+		write_histogram(out, "computron_switch_seconds", "model", s->models[i].info.name,
 				&s->models[i].switch_time);
+}
+
+static void write_phases(struct ctn_buf *out, const struct ctn_snapshot *s)
+{
+	head(out, "computron_request_phase_seconds", "histogram",
+	     "What the time of requests that have ended went into.");
+	for (int i = 0; i < CTN_PHASES; i++)
+		write_histogram(out, "computron_request_phase_seconds", "phase",
+				ctn_phase_name((enum ctn_phase)i), &s->phases[i]);
+	head(out, "computron_pauses_total", "counter",
+	     "Drops of models with requests that had begun.");
+	count(out, "computron_pauses_total", (const char *const[]){NULL}, s->pauses);
+	head(out, "computron_preemptions_total", "counter",
+	     "Requests that gave up their KV and began anew.");
+	count(out, "computron_preemptions_total", (const char *const[]){NULL}, s->preemptions);
 }
 
 static void write_rest(struct ctn_buf *out, const struct ctn_snapshot *s)
@@ -222,6 +237,7 @@ enum MHD_Result ctn_handle_metrics(struct ctn_exchange *x)
 	write_frames(&out, &snap);
 	write_moves(&out, &snap);
 	write_models(&out, &snap);
+	write_phases(&out, &snap);
 	write_rest(&out, &snap);
 	ctn_snapshot_free(&snap);
 	return ctn_reply_text(x, MHD_HTTP_OK, "text/plain; version=0.0.4; charset=utf-8", &out);
