@@ -10,7 +10,7 @@
 #include "engine_fixture.h"
 #include "sched/sched.h"
 
-#define MAX_SLOTS 4096
+#define MAX_SLOTS 64
 #define MAX_RANKS 16
 
 enum { FREE, QUEUED, ADMITTED };

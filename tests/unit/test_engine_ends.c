@@ -35,6 +35,12 @@ static void test_a_cancelled_request_frees_its_slot(void)
 	rig_close(&rig);
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SLOWNESS 10
+#else
+#define SLOWNESS 1
+#endif
+
 /* Milliseconds until no request of the model holds a slot or KV: then it can be evicted. */
 static double until_free(struct rig *rig, uint32_t model)
 {
@@ -99,9 +105,9 @@ static void test_an_early_end_frees_everything_at_once(void)
 {
 	/* In steps of less than a millisecond; in steps of 7 layers x 20 ms, whose end it waits
 	 * for. */
-	CU_ASSERT(early_end(ONE_MODEL, 2, 0) < 50);
-	CU_ASSERT(early_end(ONE_MODEL ",layer_ms=1", 0, 0.05) < 50);
-	CU_ASSERT(early_end(ONE_MODEL ",layer_ms=20", 1, 0) < 50 + 7 * 20);
+	CU_ASSERT(early_end(ONE_MODEL, 2, 0) < 50 * SLOWNESS);
+	CU_ASSERT(early_end(ONE_MODEL ",layer_ms=1", 0, 0.05) < 50 * SLOWNESS);
+	CU_ASSERT(early_end(ONE_MODEL ",layer_ms=20", 1, 0) < 50 * SLOWNESS + 7 * 20);
 }
 
 static void test_a_deadline_ends_a_request(void)

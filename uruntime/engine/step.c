@@ -59,11 +59,17 @@ static uint32_t blocks_for(uint32_t tokens)
 	return (tokens + CTN_KV_BLOCK - 1) / CTN_KV_BLOCK;
 }
 
-/* True while its prompt is to be scored from the next token on: what was scored before its KV was
- * given up is not scored again. */
-static bool scores_next(const struct ctn_request *req)
+/* Rows of logits that a share of `n` tokens wants, at most. What was scored before its KV was given
+ * up is not scored again. */
+static uint32_t rows_for(const struct ctn_request *req, uint32_t n)
 {
-	return req->scores && req->computed < req->prompt_len && req->computed + 1 >= req->scored;
+	uint32_t end = req->computed + n, rows = end == req->length, first, scores;
+
+	if (!req->scores)
+		return rows;
+	first = CTN_MAX(req->computed, req->scored ? req->scored - 1 : 0);
+	scores = CTN_MIN(end, req->prompt_len - 1);
+	return rows + (scores > first ? scores - first : 0);
 }
 
 /* Blocks for a share of `n` tokens, from the free ones; fewer tokens when there are not as many. */
@@ -84,17 +90,9 @@ static uint32_t share(const struct ctn_request *req, const struct room *room)
 {
 	uint32_t n = CTN_MIN(req->length - req->computed, room->tokens);
 
-	if (scores_next(req))
-		n = CTN_MIN(n, room->rows);
-	return room->rows ? n : 0;
-}
-
-/* Rows of logits that a share of `n` tokens wants, at most. */
-static uint32_t rows_for(const struct ctn_request *req, uint32_t n)
-{
-	if (scores_next(req))
-		return n;
-	return req->computed + n == req->length;
+	while (n && rows_for(req, n) > room->rows)
+		n -= CTN_MIN(n, rows_for(req, n) - room->rows);
+	return n;
 }
 
 static bool take(struct ctn_request *req, struct room *room, struct step_part *part)
