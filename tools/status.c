@@ -90,18 +90,54 @@ static void print_devices(const json_t *devices)
 	}
 }
 
+/* What the kernel module says of a pool that it keeps. */
+static void print_module(const json_t *pool)
+{
+	uint64_t bytes = number_of(pool, "module_bytes"),
+		 huge = number_of(pool, "module_huge_bytes");
+	char populated[32], pinned[32], held[32];
+
+	printf("  by the module: %s populated, %.0f%% in huge pages, %s pinned, %s held by others "
+	       "or quarantined\n",
+	       size_of(pool, "module_bytes", populated),
+	       bytes ? 100.0 * (double)huge / (double)bytes : 0.0,
+	       size_of(pool, "module_pinned_bytes", pinned), size_of(pool, "held_bytes", held));
+	printf("  %llu evictions, %llu refused, %llu frames lost to memory pressure\n",
+	       (unsigned long long)number_of(pool, "evictions"),
+	       (unsigned long long)number_of(pool, "refused_evictions"),
+	       (unsigned long long)number_of(pool, "losses"));
+}
+
 static void print_pool(const json_t *pool)
 {
 	uint64_t resident = number_of(pool, "resident_bytes"), huge = number_of(pool, "huge_bytes");
+	const char *name = json_string_value(json_object_get(pool, "name"));
 	char total[32], clean[32], leased[32], loading[32];
 
-	printf("pool of provider %s: %s, %s clean (%s leased), %s loading, %.0f%% in huge pages\n",
-	       text_of(pool, "provider"), size_of(pool, "total_bytes", total),
-	       size_of(pool, "clean_bytes", clean), size_of(pool, "leased_bytes", leased),
-	       size_of(pool, "loading_bytes", loading),
+	printf("pool %s%sof provider %s: %s, %s clean (%s leased), %s loading, %.0f%% in huge "
+	       "pages\n",
+	       name ? name : "", name ? " " : "", text_of(pool, "provider"),
+	       size_of(pool, "total_bytes", total), size_of(pool, "clean_bytes", clean),
+	       size_of(pool, "leased_bytes", leased), size_of(pool, "loading_bytes", loading),
 	       resident ? 100.0 * (double)huge / (double)resident : 0.0);
 	if (!json_is_null(json_object_get(pool, "why")))
 		printf("  why this one: %s\n", text_of(pool, "why"));
+	if (name)
+		print_module(pool);
+}
+
+static void print_adopted(const json_t *a)
+{
+	char size[32];
+
+	if (number_of(a, "frames") == 0 && number_of(a, "unfit") == 0)
+		return;
+	printf("  adopted %llu frames, %s: %llu verified, %llu waiting, %llu spoiled, %llu lost\n",
+	       (unsigned long long)number_of(a, "frames"), size_of(a, "bytes", size),
+	       (unsigned long long)number_of(a, "verified"),
+	       (unsigned long long)number_of(a, "waiting"),
+	       (unsigned long long)number_of(a, "spoiled"),
+	       (unsigned long long)number_of(a, "lost"));
 }
 
 static void print_stage(const json_t *stage)
@@ -139,6 +175,7 @@ static int print_status(const char *text)
 	print_devices(json_object_get(json, "devices"));
 	printf("\n");
 	print_pool(json_object_get(json, "pool"));
+	print_adopted(json_object_get(json, "adopted"));
 	print_stage(json_object_get(json, "stage"));
 	if (number_of(json, "ledger_errors"))
 		printf("the ledger did not agree with the independent counts %llu times\n",

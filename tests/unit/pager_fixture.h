@@ -66,17 +66,17 @@ static inline void on_event(void *arg, const struct ctn_pager_event *ev)
 	}
 }
 
-/* `stage` without its pool. */
-static inline void rig_open_with(struct rig *rig, const char *device, const char *provider,
-				 uint64_t pool, struct ctn_stage_config stage)
+/* Over a pool that is the rig's from here on; `stage` without it. */
+static inline void rig_open_over(struct rig *rig, const char *device, struct ctn_pool *pool,
+				 struct ctn_stage_config stage)
 {
 	struct ctn_pager_config cfg = {
 		.max_models = MAX_MODELS, .poison = true, .event = on_event, .event_arg = rig};
 	struct ctn_err err = {0};
 
 	memset(rig, 0, sizeof(*rig));
-	rig->pool = ctn_test_pool(provider, pool, 64 * CTN_MIB, true);
-	stage.pool = rig->pool;
+	rig->pool = pool;
+	stage.pool = pool;
 	if (ctn_stage_open(&stage, &rig->stage, &err) ||
 	    ctn_devices_open(device, rig->devices, &rig->device_count, &err)) {
 		fprintf(stderr, "%s\n", err.msg);
@@ -87,6 +87,12 @@ static inline void rig_open_with(struct rig *rig, const char *device, const char
 	cfg.devices = rig->devices;
 	cfg.device_count = rig->device_count;
 	CU_ASSERT_EQUAL_FATAL(ctn_pager_new(&cfg, &rig->pager, &err), 0);
+}
+
+static inline void rig_open_with(struct rig *rig, const char *device, const char *provider,
+				 uint64_t pool, struct ctn_stage_config stage)
+{
+	rig_open_over(rig, device, ctn_test_pool(provider, pool, 64 * CTN_MIB, true), stage);
 }
 
 static inline void rig_open(struct rig *rig, const char *device, const char *provider,

@@ -57,6 +57,7 @@ static void log_pool(struct ctn_pool *pool)
 static int start_pool(struct ctn_daemon *d, const struct ctn_options *o, struct ctn_err *err)
 {
 	struct ctn_pool_config cfg = {.bytes = ctn_pool_default_bytes(),
+				      .bytes_wished = true,
 				      .hot_bytes = UINT64_MAX,
 				      .node = -1,
 				      .poison = POISON};
@@ -100,6 +101,22 @@ static int start_stage(struct ctn_daemon *d, const struct ctn_options *o, struct
 	return 0;
 }
 
+static int parse_verify(const char *text, enum ctn_pager_verify *verify, struct ctn_err *err)
+{
+	static const char *const names[] = {[CTN_PAGER_VERIFY_OFF] = "off",
+					    [CTN_PAGER_VERIFY_BACKGROUND] = "background",
+					    [CTN_PAGER_VERIFY_BEFORE] = "before"};
+
+	for (size_t i = 0; i < CTN_ARRAY_LEN(names); i++) {
+		if (strcmp(text, names[i]) == 0) {
+			*verify = (enum ctn_pager_verify)i;
+			return 0;
+		}
+	}
+	return ctn_err_set(err, -EINVAL,
+			   "adopt-verify: expected before, background or off, found \"%s\"", text);
+}
+
 static int start_engine(struct ctn_daemon *d, const struct ctn_options *o, struct ctn_err *err)
 {
 	struct ctn_engine_config cfg = {.devices = d->devices,
@@ -107,10 +124,15 @@ static int start_engine(struct ctn_daemon *d, const struct ctn_options *o, struc
 					.pool = d->pool,
 					.stage = d->stage,
 					.policy = o->policy,
+					.adopt_verify = CTN_PAGER_VERIFY_BACKGROUND,
 					.poison = POISON};
 	uint64_t max_queue = 0;
 	int rc = 0;
 
+	if (o->adopt_verify)
+		rc = parse_verify(o->adopt_verify, &cfg.adopt_verify, err);
+	if (rc)
+		return rc;
 	if (o->max_queue)
 		rc = ctn_parse_u64("max-queue", o->max_queue, 1, MAX_QUEUE, &max_queue, err);
 	cfg.max_queue = (uint32_t)max_queue;

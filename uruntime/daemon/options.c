@@ -18,8 +18,12 @@ const struct ctn_option_def ctn_option_defs[] = {
 	{"device", "SPEC",
 	 "host[:N],mem=SIZE,link=RATE[,uplink=A-B:RATE][,layer_ms=MS] (default: host)",
 	 STRING(device)},
-	{"pool", "[PROVIDER[:NAME],]size=SIZE[,hot=SIZE][,segment=SIZE]",
+	{"pool", "[PROVIDER[:NAME],]size=SIZE[,hot=SIZE][,floor=SIZE][,segment=SIZE]",
 	 "host memory for parameters (default: a quarter of what is available)", STRING(pool)},
+	{"adopt-verify", "WHEN",
+	 "hash again what a kmod pool had at the start: before (its first use), background or off "
+	 "(default: background)",
+	 STRING(adopt_verify)},
 	{"listen", "ADDR:PORT", "of the OpenAI API; port 0 picks one (default: 127.0.0.1:8000)",
 	 STRING(listen)},
 	{"socket", "PATH", "of the control socket", STRING(socket)},

@@ -23,6 +23,7 @@ struct ctn_options {
 	bool models_given; /* on the command line: the file's do not count */
 	char *device;
 	char *pool;
+	char *adopt_verify;
 	char *listen;
 	char *socket;
 	char *policy;

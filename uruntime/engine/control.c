@@ -271,6 +271,7 @@ static void snapshot_taken(struct ctn_mail *mail)
 	for (uint32_t d = 0; d < e->cfg.device_count; d++)
 		snap_device(e, d, &snap->devices[d]);
 	ctn_pool_get_stats(e->cfg.pool, false, &snap->pool);
+	ctn_pager_adoption(e->pager, &snap->adoption);
 	ctn_pager_host_ledger(e->pager, &host);
 	snap->host_staging_frames = host.frames_staging;
 	snap->host_draining_frames = host.frames_draining;
@@ -309,6 +310,9 @@ int ctn_engine_snapshot(struct ctn_engine *e, struct ctn_snapshot *snap)
 	ctn_pool_get_stats(e->cfg.pool, true, &pool);
 	snap->pool.resident_bytes = pool.resident_bytes;
 	snap->pool.huge_bytes = pool.huge_bytes;
+	snap->pool.module_bytes = pool.module_bytes;
+	snap->pool.module_huge_bytes = pool.module_huge_bytes;
+	snap->pool.module_pinned_bytes = pool.module_pinned_bytes;
 	return 0;
 }
 

@@ -313,13 +313,28 @@ static void *engine_main(void *arg)
 	return NULL;
 }
 
+static void adopt(struct ctn_engine *e)
+{
+	struct ctn_pager_adoption a;
+	char size[32];
+
+	ctn_pager_adopt(e->pager, e->cfg.adopt_verify);
+	ctn_pager_adoption(e->pager, &a);
+	if (a.frames || a.unfit)
+		ctn_info("pool: %llu frames (%s) were there and need not be staged, %llu did not "
+			 "fit and were evicted",
+			 (unsigned long long)a.frames, ctn_format_size(a.bytes, size),
+			 (unsigned long long)a.unfit);
+}
+
 int ctn_engine_start(struct ctn_engine *e, struct ctn_err *err)
 {
 	int rc;
 
+	/* The pager belongs to this thread until there is that one. */
 	ctn_pager_find_shared(e->pager);
+	adopt(e);
 	rc = -pthread_create(&e->thread, NULL, engine_main, e);
-
 	if (rc)
 		return ctn_err_set(err, rc, "engine thread: %s", strerror(-rc));
 	e->started = true;
@@ -338,6 +353,7 @@ static void stop_taken(struct ctn_mail *mail)
 	struct ctn_request *req, *tmp;
 
 	e->stopping = true;
+	ctn_pager_stop_adoption(e->pager);
 	DL_FOREACH_SAFE (e->requests, req, tmp)
 		request_end(req, CTN_FINISH_CANCELLED, NULL);
 	for (uint32_t i = 0; i < e->served_count; i++)

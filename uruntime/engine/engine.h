@@ -11,6 +11,7 @@
 #include "checkpoint/checkpoint.h"
 #include "device/device.h"
 #include "model/model.h"
+#include "pager/pager.h"
 #include "pool/pool.h"
 #include "stage/stage.h"
 
@@ -26,7 +27,8 @@ struct ctn_engine_config {
 	uint32_t max_sequences;  /* of one model in one step; 0: 16 */
 	uint32_t step_tokens;    /* tokens of one step, so the prompt chunk; 0: 128 */
 	uint32_t max_requests;   /* that exist at once, each with a descriptor; 0: 65536 */
-	bool poison;             /* overwrite dropped bytes, digest device frames (test builds) */
+	enum ctn_pager_verify adopt_verify; /* of what the pool has from before */
+	bool poison; /* overwrite dropped bytes, digest device frames (test builds) */
 };
 
 /* One --model value, or one folder below --models-dir. */
@@ -240,6 +242,7 @@ struct ctn_snapshot {
 	struct ctn_device_snapshot *devices;
 	uint32_t device_count;
 	struct ctn_pool_stats pool;
+	struct ctn_pager_adoption adoption;
 	uint64_t host_staging_frames, host_clean_frames, host_draining_frames;
 	uint64_t host_draining_bytes;
 	struct ctn_stage_stats stage;

@@ -99,6 +99,15 @@ static void drop_all(struct pager_model *m)
 		drop_rank(&m->ranks[r], 0);
 }
 
+bool pager_has_ended(const struct pager_model *m)
+{
+	const struct pager_model *e;
+
+	for (e = m->pager->ended; e && e != m; e = e->next)
+		;
+	return e;
+}
+
 /* Ends a load that has nothing left to do: all has arrived, or it failed and is drained. */
 void pager_try_end(struct pager_model *m)
 {
@@ -108,10 +117,8 @@ void pager_try_end(struct pager_model *m)
 		return;
 	if (m->load.failed ? m->uses > 0 : m->load.shards_left > 0)
 		return;
-	for (struct pager_model *e = p->ended; e; e = e->next) {
-		if (e == m)
-			return;
-	}
+	if (pager_has_ended(m))
+		return;
 	if (m->load.failed) {
 		for (uint32_t i = 0; i < m->plan->part_count; i++) {
 			if (m->parts[i].state == HOST_CLEAN)
@@ -193,5 +200,5 @@ uint32_t ctn_pager_active(const struct ctn_pager *p)
 		n++;
 	for (m = p->ended; m; m = m->next)
 		n++;
-	return n;
+	return n + p->adopted_started;
 }

@@ -68,6 +68,20 @@ static enum host_result start_stage(struct pager_part *part, struct ctn_err *err
 	return HOST_FAILED;
 }
 
+int pager_evict(struct ctn_pager *p, const struct ctn_frame_info *info)
+{
+	struct ctn_pager_move_stats *stats = &p->moves[CTN_PAGER_DROP_HOST];
+	int rc = ctn_pool_evict(p->pool, info->ref);
+
+	if (rc == 0) {
+		stats->ok++;
+		stats->bytes += info->charged;
+	} else if (rc != -ESTALE) {
+		stats->failed++;
+	}
+	return rc;
+}
+
 /*
  * A frame of the part's key may have been staged before there was a manifest, or under another
  * one: it is not what this one says. It goes, and is staged anew, and held against it; as long as
@@ -76,18 +90,11 @@ static enum host_result start_stage(struct pager_part *part, struct ctn_err *err
 static int drop_spoiled(const struct pager_part *part, const struct ctn_frame_info *info,
 			struct ctn_err *err)
 {
-	struct ctn_pager_move_stats *stats = &part->model->pager->moves[CTN_PAGER_DROP_HOST];
 	char expected[CTN_DIGEST_TEXT], found[CTN_DIGEST_TEXT];
 	const struct ctn_checkpoint *ckpt = part->model->plan->ckpt;
-	int rc = ctn_pool_evict(part->model->pager->pool, info->ref);
 
-	if (rc == 0) {
-		stats->ok++;
-		stats->bytes += info->charged;
-	}
-	if (rc != -EBUSY)
+	if (pager_evict(part->model->pager, info) != -EBUSY)
 		return 0;
-	stats->failed++;
 	return ctn_err_set(err, -EBADMSG,
 			   "%.200s: part %u: the bytes in host memory are not those of the "
 			   "manifest: expected digest %s, found %s",
@@ -96,7 +103,7 @@ static int drop_spoiled(const struct pager_part *part, const struct ctn_frame_in
 			   ctn_digest_format(&info->digest, found));
 }
 
-static bool is_spoiled(const struct pager_part *part, const struct ctn_frame_info *info)
+bool pager_is_spoiled(const struct pager_part *part, const struct ctn_frame_info *info)
 {
 	return part->plan->has_digest && info->has_digest && info->state == CTN_FRAME_CLEAN &&
 	       memcmp(&info->digest, &part->plan->digest, sizeof(info->digest)) != 0;
@@ -135,10 +142,24 @@ enum host_result pager_acquire(struct pager_part *part, bool may_alloc, struct c
 	int rc;
 
 	rc = pager_find(part, &info);
-	if (rc == 0 && is_spoiled(part, &info)) {
+	if (rc == 0 && pager_is_spoiled(part, &info)) {
 		if (drop_spoiled(part, &info, err))
 			return HOST_FAILED;
 		rc = pager_find_equal(part, &info);
+	}
+	if (rc == 0 && info.state == CTN_FRAME_CLEAN) {
+		switch (pager_adopted(part, &info, err)) {
+		case ADOPTED_FAILED:
+			return HOST_FAILED;
+		case ADOPTED_WAIT:
+			pager_part_state(part, HOST_AWAITED);
+			return HOST_WAIT;
+		case ADOPTED_GONE:
+			rc = -ENOENT;
+			break;
+		case ADOPTED_USABLE:
+			break;
+		}
 	}
 	if (rc == 0 ? info.state == CTN_FRAME_LOADING : pager_equal_is_staged(part)) {
 		pager_part_state(part, HOST_AWAITED);
@@ -202,7 +223,7 @@ static int seal(struct pager_part *part)
 }
 
 /* Whoever waited for a frame looks again. */
-static void wake_awaiting(struct ctn_pager *p)
+void pager_wake_awaiting(struct ctn_pager *p)
 {
 	for (struct pager_model *o = p->loads; o; o = o->next) {
 		for (uint32_t i = 0; i < o->plan->part_count; i++) {
@@ -231,7 +252,7 @@ void pager_end_stage(struct pager_part *part, int rc, bool shared)
 		if (!m->load.failed)
 			pager_fail(m, rc, &part->result.err);
 	}
-	wake_awaiting(p);
+	pager_wake_awaiting(p);
 	pager_try_end(m);
 }
 
@@ -266,35 +287,42 @@ uint64_t ctn_pager_drop_host(struct ctn_pager *p, uint32_t model, uint64_t bytes
 		    ctn_pool_lookup(p->pool, &m->parts[i].plan->key, &info) ||
 		    info.state != CTN_FRAME_CLEAN || info.leases)
 			continue;
-		if (ctn_pool_evict(p->pool, info.ref)) {
-			stats->failed++;
-			continue;
-		}
-		freed += info.charged;
-		stats->ok++;
-		stats->bytes += info.charged;
+		if (pager_evict(p, &info) == 0)
+			freed += info.charged;
 	}
 	stats->nanoseconds += ctn_now_ns() - start;
 	return freed;
 }
 
+struct ctn_frame_info *pager_list(struct ctn_pager *p, size_t *count)
+{
+	size_t n = ctn_pool_list(p->pool, NULL, 0);
+	struct ctn_frame_info *infos = calloc(CTN_MAX(n, (size_t)1), sizeof(*infos));
+
+	*count = infos ? CTN_MIN(n, ctn_pool_list(p->pool, infos, n)) : 0;
+	return infos;
+}
+
+struct key_owner *pager_owner(struct ctn_pager *p, const struct ctn_frame_key *key)
+{
+	struct key_owner *owner;
+
+	HASH_FIND(hh, p->owners, key, sizeof(*key), owner);
+	return owner;
+}
+
 void ctn_pager_host_evictable(struct ctn_pager *p, uint64_t *bytes)
 {
 	struct ctn_frame_info *infos;
-	size_t n = ctn_pool_list(p->pool, NULL, 0), max = n;
+	size_t n;
 
 	memset(bytes, 0, p->max_models * sizeof(*bytes));
-	infos = calloc(CTN_MAX(n, (size_t)1), sizeof(*infos));
-	if (!infos)
-		return; /* nothing can be named as evictable now; the caller asks again */
-	n = ctn_pool_list(p->pool, infos, max);
-	for (size_t i = 0; i < CTN_MIN(n, max); i++) {
-		struct key_owner *owner;
+	/* Without memory nothing can be named as evictable now; the caller asks again. */
+	infos = pager_list(p, &n);
+	for (size_t i = 0; i < n; i++) {
+		const struct key_owner *owner = pager_owner(p, &infos[i].key);
 
-		if (infos[i].state != CTN_FRAME_CLEAN || infos[i].leases)
-			continue;
-		HASH_FIND(hh, p->owners, &infos[i].key, sizeof(infos[i].key), owner);
-		if (owner)
+		if (owner && infos[i].state == CTN_FRAME_CLEAN && infos[i].leases == 0)
 			bytes[owner->model] += infos[i].charged;
 	}
 	free(infos);

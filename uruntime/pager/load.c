@@ -111,6 +111,22 @@ static void begin(struct pager_model *m, uint64_t ticket)
 	}
 }
 
+void pager_revoke(struct pager_model *m, int code, const struct ctn_err *err)
+{
+	if (pager_has_ended(m)) {
+		if (m->load.failed)
+			return;
+		LL_DELETE(m->pager->ended, m);
+		m->load.active = false;
+	}
+	if (!m->load.active) {
+		begin(m, 0);
+		DL_INSERT_INORDER(m->pager->loads, m, by_ticket);
+	}
+	pager_fail(m, code, err);
+	pager_try_end(m);
+}
+
 static bool all_resident(const struct pager_model *m)
 {
 	for (uint32_t r = 0; r < m->plan->rank_count; r++) {
@@ -254,16 +270,21 @@ static void shed_younger(struct pager_model *oldest)
 	}
 }
 
-/* Asks sched for victims in the pool. */
+/* Makes room in the pool, with the help of sched, who names victims. */
 static void ask_for_room(struct pager_model *m, const struct pager_part *part)
 {
 	struct ctn_pager *p = m->pager;
 	struct ctn_pool_stats stats;
-	uint64_t need = pager_part_charge(part);
+	uint64_t need = pager_part_charge(part), freed;
 	struct ctn_pager_event ev = {.type = CTN_PAGER_HOST_NEED, .model = m->index};
 
 	ctn_pool_get_stats(p->pool, false, &stats);
 	ev.bytes = need > stats.free_bytes ? need - stats.free_bytes : need;
+	/* What is nobody's is no victim. */
+	freed = pager_drop_strangers(p, ev.bytes);
+	if (freed >= ev.bytes)
+		return;
+	ev.bytes -= freed;
 	p->event(p->event_arg, &ev);
 }
 

@@ -366,6 +366,7 @@ void ctn_pager_free(struct ctn_pager *p)
 		disown_keys(p, i);
 		free_model(p->models[i]);
 	}
+	pager_adoption_free(p);
 	CTN_ASSERT(!p->claims);
 	if (p->epoll_fd >= 0)
 		register_segments(p, false);

@@ -115,6 +115,34 @@ uint64_t ctn_pager_layer_bytes(const struct ctn_pager *pager, uint32_t model, ui
 /* Looks for pieces of equal content among those of which manifests say what they hold. */
 void ctn_pager_find_shared(struct ctn_pager *pager);
 
+/* ---- what the pool had before us ---------------------------------------------------------- */
+
+/* When the digests of adopted frames are made anew and compared. */
+enum ctn_pager_verify {
+	CTN_PAGER_VERIFY_OFF,        /* never */
+	CTN_PAGER_VERIFY_BACKGROUND, /* one after the other, from adoption on */
+	CTN_PAGER_VERIFY_BEFORE      /* likewise, and each at the latest before it is first used */
+};
+
+/*
+ * A pool may outlive the process that filled it. After all models were added: looks for the frames
+ * of their parts, which need not be staged. Those that do not fit their
+ * part, and without a digest if digests are to be compared, are evicted. A frame whose bytes turn
+ * out to be others than it was sealed with is evicted, with an error in the log; what was loaded
+ * from it fails (FAILED, also for a model that was LOADED), and the part is staged again.
+ */
+void ctn_pager_adopt(struct ctn_pager *pager, enum ctn_pager_verify verify);
+/* Makes no more digests. */
+void ctn_pager_stop_adoption(struct ctn_pager *pager);
+
+struct ctn_pager_adoption {
+	uint64_t frames, bytes;           /* found and kept by ctn_pager_adopt */
+	uint64_t unfit;                   /* frames that were found and evicted by it */
+	uint64_t waiting;                 /* frames whose digests are to be made */
+	uint64_t verified, spoiled, lost; /* frames */
+};
+void ctn_pager_adoption(const struct ctn_pager *pager, struct ctn_pager_adoption *adoption);
+
 /* ---- moves ------------------------------------------------------------------------------ */
 
 /*
@@ -157,7 +185,7 @@ void ctn_pager_dispatch(struct ctn_pager *pager);
 /* True from the moment a load has failed or was cancelled until its FAILED: nothing of the model
  * may be used any more. */
 bool ctn_pager_failing(const struct ctn_pager *pager, uint32_t model);
-/* Loads that have not ended: 0 when nothing moves. */
+/* Loads that have not ended, and digests that are being made: 0 when nothing is under way. */
 uint32_t ctn_pager_active(const struct ctn_pager *pager);
 
 /* ---- other device memory ---------------------------------------------------------------- */

@@ -146,6 +146,22 @@ struct key_owner {
 	UT_hash_handle hh;
 };
 
+/*
+ * A frame that the pool had when we came, whose bytes are to be hashed. From ctn_pager_adopt until
+ * its digest is what it was sealed with, or it is gone; a spoiled one until it could be evicted.
+ */
+struct pager_adopted {
+	struct ctn_frame_info info;
+	struct pager_part *part; /* one that it is the frame of: tells the layout */
+	bool started, spoiled;
+	const struct ctn_extent *extents; /* while started: leased */
+	uint32_t extent_count;
+	struct ctn_stage_job *job;      /* jobs_lock: NULL once it is done */
+	struct ctn_stage_result result; /* written by the hashing thread before its completion */
+	struct ctn_mail completion;
+	UT_hash_handle hh; /* by info.ref */
+};
+
 struct pager_device {
 	struct ctn_device *dev;
 	struct ctn_stream *verify; /* with poison: reads shards back */
@@ -175,6 +191,10 @@ struct ctn_pager {
 	struct pager_model **models;
 	uint32_t model_count, max_models;
 	struct key_owner *owners;
+	struct pager_adopted *adopted; /* in the order of models and parts */
+	uint32_t adopted_started;
+	enum ctn_pager_verify adopt_verify;
+	struct ctn_pager_adoption adoption;
 	struct pager_model *loads; /* active, ascending ticket */
 	struct pager_model *ended; /* their events are due in dispatch */
 	bool pump_again;           /* host memory may have become free within pager_pump */
@@ -204,6 +224,10 @@ void pager_pump(struct ctn_pager *p);
 void pager_release_shard(struct pager_shard *s);
 void pager_fail(struct pager_model *m, int code, const struct ctn_err *err);
 void pager_try_end(struct pager_model *m);
+/* Its load has, and its event is due. */
+bool pager_has_ended(const struct pager_model *m);
+/* What a resident model holds has turned out to be wrong: it ends as a failed load does. */
+void pager_revoke(struct pager_model *m, int code, const struct ctn_err *err);
 
 /* host.c: parts and frames */
 enum host_result { HOST_OK, HOST_WAIT, HOST_NO_ROOM, HOST_FAILED };
@@ -213,6 +237,27 @@ void pager_release_part(struct pager_part *part);
  */
 void pager_end_stage(struct pager_part *part, int rc, bool shared);
 uint64_t pager_part_charge(const struct pager_part *part);
+/* A CLEAN frame of its key has another digest than the manifest says. */
+bool pager_is_spoiled(const struct pager_part *part, const struct ctn_frame_info *info);
+/* As ctn_pool_evict; counted. */
+int pager_evict(struct ctn_pager *p, const struct ctn_frame_info *info);
+/* The frames of the pool; NULL without memory. The caller frees them. */
+struct ctn_frame_info *pager_list(struct ctn_pager *p, size_t *count);
+/* The model of a frame; NULL: none of ours. */
+struct key_owner *pager_owner(struct ctn_pager *p, const struct ctn_frame_key *key);
+void pager_wake_awaiting(struct ctn_pager *p);
+
+/* adopt.c */
+enum adopted { ADOPTED_USABLE, ADOPTED_WAIT, ADOPTED_GONE, ADOPTED_FAILED };
+/* What may be done with a CLEAN frame that was found for a part. WAIT: its digest is being made;
+ * GONE: it had other bytes than it should, and was evicted; FAILED: likewise, and somebody uses it.
+ */
+enum adopted pager_adopted(const struct pager_part *part, const struct ctn_frame_info *info,
+			   struct ctn_err *err);
+/* Evicts frames that belong to none of the models until `bytes` are free or there are none;
+ * returns the bytes freed. */
+uint64_t pager_drop_strangers(struct ctn_pager *p, uint64_t bytes);
+void pager_adoption_free(struct ctn_pager *p);
 
 /* share.c: one frame for parts of equal bytes */
 void pager_describe_owner(const struct ctn_part *part, uint8_t out[CTN_OWNER_DATA]);

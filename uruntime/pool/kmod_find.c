@@ -167,12 +167,14 @@ void ctn_kmod_get_stats(struct ctn_pool *pool, bool with_proc, struct ctn_pool_s
 	struct kmod_pool *p = ctn_kmod_of(pool);
 	int rc = count(p, s);
 
+	s->name = p->name;
 	if (rc == 0 && with_proc)
 		rc = CTN_KMOD_CALL(p->sys, p->fd, COMPUTRON_IOC_POOL_STAT, &survey);
 	if (rc)
 		ctn_warn("pool %s: stat: %s", p->name, strerror(-rc));
 	s->module_bytes = survey.populated;
 	s->module_huge_bytes = survey.huge;
+	s->module_pinned_bytes = survey.pinned;
 	if (with_proc && ctn_memory_usage(p->segments, p->segment_count, &s->resident_bytes,
 					  &s->huge_bytes) != 0)
 		ctn_warn("pool: cannot read /proc/self/smaps");

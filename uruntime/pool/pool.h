@@ -88,7 +88,8 @@ struct ctn_pool_config {
 
 struct ctn_pool_stats {
 	const char *provider;
-	char why[512]; /* why a better provider was not taken; empty: none better */
+	const char *name; /* of the pool, of kmod; else NULL. It lives as long as the pool */
+	char why[512];    /* why a better provider was not taken; empty: none better */
 	uint64_t total_bytes;
 	uint64_t free_bytes;    /* by the allocator */
 	uint64_t loading_bytes; /* by a walk over the frames, as are the next two */
@@ -100,7 +101,8 @@ struct ctn_pool_stats {
 	uint64_t resident_bytes; /* the kernel's own figures for these mappings: Rss and hugetlb, */
 	uint64_t huge_bytes;     /* AnonHugePages, ShmemPmdMapped and hugetlb of /proc/self/smaps */
 	uint64_t module_bytes;   /* kmod: what the module finds in the pool, mapped here or not, */
-	uint64_t module_huge_bytes; /* and in huge pages; with_proc only */
+	uint64_t module_huge_bytes;   /* in huge pages, */
+	uint64_t module_pinned_bytes; /* and pinned for DMA; with_proc only */
 	uint64_t evictions;
 	uint64_t refused_evictions;
 	uint64_t losses; /* frames that were lost, see ctn_pool_next_loss */

@@ -74,6 +74,7 @@ static void write_bytes(struct ctn_buf *out, const struct ctn_snapshot *s)
 	      s->pool.clean_bytes);
 	count(out, name, LABELS("tier", "host", "device", "", "state", "draining"),
 	      s->host_draining_bytes);
+	count(out, name, LABELS("tier", "host", "device", "", "state", "held"), s->pool.held_bytes);
 	for (uint32_t i = 0; i < s->device_count; i++) {
 		const struct ctn_device_snapshot *d = &s->devices[i];
 		const struct {
@@ -198,6 +199,29 @@ static void write_phases(struct ctn_buf *out, const struct ctn_snapshot *s)
 	count(out, "computron_preemptions_total", (const char *const[]){NULL}, s->preemptions);
 }
 
+/* What a kmod pool gives and takes. */
+static void write_pool(struct ctn_buf *out, const struct ctn_snapshot *s)
+{
+	const struct {
+		const char *state;
+		uint64_t frames;
+	} states[] = {
+		{"waiting", s->adoption.waiting},
+		{"verified", s->adoption.verified},
+		{"spoiled", s->adoption.spoiled},
+		{"lost", s->adoption.lost},
+	};
+
+	head(out, "computron_pool_losses_total", "counter",
+	     "Frames that the kernel took when memory was short.");
+	count(out, "computron_pool_losses_total", (const char *const[]){NULL}, s->pool.losses);
+	head(out, "computron_adopted_frames", "gauge",
+	     "Frames that the pool had at the start, by what their digests said.");
+	for (size_t i = 0; i < CTN_ARRAY_LEN(states); i++)
+		count(out, "computron_adopted_frames", LABELS("state", states[i].state),
+		      states[i].frames);
+}
+
 static void write_rest(struct ctn_buf *out, const struct ctn_snapshot *s)
 {
 	uint64_t d2h = 0;
@@ -238,6 +262,7 @@ enum MHD_Result ctn_handle_metrics(struct ctn_exchange *x)
 	write_moves(&out, &snap);
 	write_models(&out, &snap);
 	write_phases(&out, &snap);
+	write_pool(&out, &snap);
 	write_rest(&out, &snap);
 	ctn_snapshot_free(&snap);
 	return ctn_reply_text(x, MHD_HTTP_OK, "text/plain; version=0.0.4; charset=utf-8", &out);

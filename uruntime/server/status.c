@@ -62,13 +62,27 @@ static json_t *pool_json(const struct ctn_snapshot *s)
 {
 	const struct ctn_pool_stats *p = &s->pool;
 
-	return json_pack("{s:s, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "provider",
-			 p->provider, "why", string_or_null(p->why[0] ? p->why : NULL),
-			 "total_bytes", U(p->total_bytes), "free_bytes", U(p->free_bytes),
-			 "loading_bytes", U(p->loading_bytes), "clean_bytes", U(p->clean_bytes),
-			 "leased_bytes", U(p->leased_bytes), "resident_bytes", U(p->resident_bytes),
-			 "huge_bytes", U(p->huge_bytes), "frames", U(p->frames), "evictions",
-			 U(p->evictions));
+	return json_pack("{s:s, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
+			 "s:I, s:I, s:I, s:I}",
+			 "provider", p->provider, "name", string_or_null(p->name), "why",
+			 string_or_null(p->why[0] ? p->why : NULL), "total_bytes",
+			 U(p->total_bytes), "free_bytes", U(p->free_bytes), "loading_bytes",
+			 U(p->loading_bytes), "clean_bytes", U(p->clean_bytes), "leased_bytes",
+			 U(p->leased_bytes), "resident_bytes", U(p->resident_bytes), "huge_bytes",
+			 U(p->huge_bytes), "frames", U(p->frames), "evictions", U(p->evictions),
+			 "refused_evictions", U(p->refused_evictions), "losses", U(p->losses),
+			 "held_bytes", U(p->held_bytes), "module_bytes", U(p->module_bytes),
+			 "module_huge_bytes", U(p->module_huge_bytes), "module_pinned_bytes",
+			 U(p->module_pinned_bytes));
+}
+
+static json_t *adopted_json(const struct ctn_snapshot *s)
+{
+	const struct ctn_pager_adoption *a = &s->adoption;
+
+	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "frames", U(a->frames), "bytes",
+			 U(a->bytes), "unfit", U(a->unfit), "waiting", U(a->waiting), "verified",
+			 U(a->verified), "spoiled", U(a->spoiled), "lost", U(a->lost));
 }
 
 static json_t *stage_json(const struct ctn_snapshot *s)
@@ -149,11 +163,11 @@ enum MHD_Result ctn_handle_status(struct ctn_exchange *x)
 			     strerror(-rc));
 		return ctn_reply_error(x, &e);
 	}
-	json = json_pack("{s:s, s:f, s:I, s:o, s:o, s:o, s:o, s:o}", "url", x->server->url,
+	json = json_pack("{s:s, s:f, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "url", x->server->url,
 			 "uptime_s", snap.uptime_s, "ledger_errors", U(snap.ledger_errors),
 			 "models", models_json(x->server, &snap), "devices", devices_json(&snap),
-			 "pool", pool_json(&snap), "stage", stage_json(&snap), "moves",
-			 moves_json(&snap));
+			 "pool", pool_json(&snap), "adopted", adopted_json(&snap), "stage",
+			 stage_json(&snap), "moves", moves_json(&snap));
 	ctn_snapshot_free(&snap);
 	return ctn_reply_json(x, MHD_HTTP_OK, json);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* The bytes of a part in two frames, chunk by chunk, by the threads that hash. */
+/* Jobs that read nothing: the bytes of a part in one frame, or in two, by the threads that hash. */
 #include "stage/private.h"
 
 #include <errno.h>
@@ -22,18 +22,19 @@ bool ctn_chunk_equal(const struct ctn_stage_job *job, const struct chunk *c)
 	return true;
 }
 
-int ctn_stage_compare(struct ctn_stage *stage, const struct ctn_checkpoint *ckpt,
-		      const struct ctn_part *part, const struct ctn_extent *extents,
-		      uint32_t extent_count, const struct ctn_extent *others, uint32_t other_count,
-		      ctn_stage_done_fn *done, void *arg, struct ctn_stage_job **out,
-		      struct ctn_err *err)
+/* `others` as in the job. */
+static int start(struct ctn_stage *stage, const struct ctn_checkpoint *ckpt,
+		 const struct ctn_part *part, const struct ctn_extent *extents,
+		 uint32_t extent_count, const struct ctn_extent *others, uint32_t other_count,
+		 ctn_stage_done_fn *done, void *arg, struct ctn_stage_job **out,
+		 struct ctn_err *err)
 {
 	struct ctn_stage_job *job;
 	int rc;
 
 	if (!stage->hash || part->tensor_bytes == 0)
-		return ctn_err_set(err, -EINVAL, "stage: part %u of %s cannot be compared: %s",
-				   part->id, ckpt->dir,
+		return ctn_err_set(err, -EINVAL, "stage: part %u of %s cannot be %s: %s", part->id,
+				   ckpt->dir, others ? "compared" : "checked",
 				   stage->hash ? "it has no bytes" : "there is no digest");
 	rc = ctn_job_new(stage, ckpt, part, extents, extent_count, &job, err);
 	if (rc)
@@ -54,4 +55,22 @@ int ctn_stage_compare(struct ctn_stage *stage, const struct ctn_checkpoint *ckpt
 	*out = job;
 	ctn_hash_all(job);
 	return 0;
+}
+
+int ctn_stage_compare(struct ctn_stage *stage, const struct ctn_checkpoint *ckpt,
+		      const struct ctn_part *part, const struct ctn_extent *extents,
+		      uint32_t extent_count, const struct ctn_extent *others, uint32_t other_count,
+		      ctn_stage_done_fn *done, void *arg, struct ctn_stage_job **out,
+		      struct ctn_err *err)
+{
+	return start(stage, ckpt, part, extents, extent_count, others, other_count, done, arg, out,
+		     err);
+}
+
+int ctn_stage_check(struct ctn_stage *stage, const struct ctn_checkpoint *ckpt,
+		    const struct ctn_part *part, const struct ctn_extent *extents,
+		    uint32_t extent_count, ctn_stage_done_fn *done, void *arg,
+		    struct ctn_stage_job **out, struct ctn_err *err)
+{
+	return start(stage, ckpt, part, extents, extent_count, NULL, 0, done, arg, out, err);
 }

@@ -6,6 +6,7 @@
  *
  *   submit -> committer -> disk.incoming -> disk.jobs -> requests -> reader
  *          -> ctn_disk_completed -> chunks -> hasher -> (the last of all) -> done
+ *   check, compare -> chunks -> hasher -> (the last of all) -> done
  *
  * Jobs are committed one after the other, each by several threads of the pool if it is large,
  * while those before it are read. A chunk is hashed as soon as the reads that cover it have

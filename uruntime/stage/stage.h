@@ -113,6 +113,15 @@ int ctn_stage_compare(struct ctn_stage *stage, const struct ctn_checkpoint *ckpt
 		      uint32_t extent_count, const struct ctn_extent *others, uint32_t other_count,
 		      ctn_stage_done_fn *done, void *arg, struct ctn_stage_job **job,
 		      struct ctn_err *err);
+/*
+ * Makes the digest of a part whose bytes lie in a frame already, and holds it against the manifest,
+ * as a job that reads nothing. The frame is leased, and the array stays valid, until `done`.
+ * -EINVAL when hashing is off, or the part has no bytes; else as above.
+ */
+int ctn_stage_check(struct ctn_stage *stage, const struct ctn_checkpoint *ckpt,
+		    const struct ctn_part *part, const struct ctn_extent *extents,
+		    uint32_t extent_count, ctn_stage_done_fn *done, void *arg,
+		    struct ctn_stage_job **job, struct ctn_err *err);
 /* Asks for an early end: `done` still comes, with -ECANCELED unless it was complete. */
 void ctn_stage_cancel(struct ctn_stage *stage, struct ctn_stage_job *job);
 
