@@ -71,7 +71,7 @@ UNIT := $(UNIT_SRC:tests/unit/%.c=$(BUILD)/tests/unit/%)
 SERVER_UNIT := $(filter $(BUILD)/tests/unit/test_server%,$(UNIT))
 SERVER_UNIT_SRC := $(addprefix tests/unit/,http_fixture.c fake_engine.c fake_tokenizer.c)
 # These stand on a pretended kernel module.
-KMOD_UNIT := $(foreach u,$(UNIT),$(if $(findstring _pool_kmod,$(notdir $u)),$u))
+KMOD_UNIT := $(foreach u,$(UNIT),$(if $(filter %_kmod %_kmod_open,$(notdir $u)),$u))
 KMOD_UNIT_SRC := $(addprefix tests/unit/,fake_kmod.c fake_kmod_frames.c)
 # And these on the module's files that touch no memory.
 KMOD_PURE_UNIT := $(filter $(BUILD)/tests/unit/test_kmod_%,$(UNIT))
