@@ -38,6 +38,14 @@ static const struct command {
 	 "how fast a file comes into host memory, beside fio; --table: by every method and "
 	 "provider",
 	 ctn_tool_bench},
+	{"sim",
+	 "--workload SPEC [--policy NAME[,NAME...]] [--cluster NAME|FILE] [--model SPEC] [--tp N]\n"
+	 "        [--pp N] (--resident N | --resident-bytes P%) [--max-batch N] [--seed N] "
+	 "[--hours H]\n"
+	 "        [--svg FILE] [--json] | --calibrate",
+	 "policies side by side under a virtual clock; SPEC: gamma:rates=R,...,cv=C,\n"
+	 "        azure:FILE,models=N[,zipf=S], servegen:DIR,rate=R, csv:FILE",
+	 ctn_tool_sim},
 };
 
 static void print_help(FILE *out)

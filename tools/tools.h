@@ -14,6 +14,7 @@ int ctn_tool_control(int argc, char **argv);
 int ctn_tool_bench(int argc, char **argv);
 /* 1 also when the bytes are others than the manifest says. */
 int ctn_tool_verify(int argc, char **argv);
+int ctn_tool_sim(int argc, char **argv);
 /* 1 also when something blocks. */
 int ctn_tool_doctor(int argc, char **argv);
 

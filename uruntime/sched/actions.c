@@ -156,17 +156,27 @@ static void leave(struct sched_model *m)
 {
 	m->state = CTN_SCHED_ABSENT;
 	m->cancelling = false;
+	m->check_ns = 0;
 	if (m->admitted == 0)
 		m->kv_budget = 0;
 }
 
-void sched_forget(struct ctn_sched *s, struct sched_model *m)
+void sched_keep(struct ctn_sched *s, struct sched_model *m, const uint32_t *layers)
 {
 	uncharge(s, m);
 	leave(m);
-	for (uint32_t r = 0; r < m->rank_count; r++)
-		m->kept[r] = (struct sched_kept){0};
+	for (uint32_t r = 0; r < m->rank_count; r++) {
+		uint32_t n = layers ? layers[r] : 0;
+
+		CTN_ASSERT(n <= m->ranks[r].layer_count);
+		m->kept[r] = (struct sched_kept){n, n ? m->ranks[r].layer_bytes[n - 1] : 0};
+	}
 	charge(s, m);
+}
+
+void sched_forget(struct ctn_sched *s, struct sched_model *m)
+{
+	sched_keep(s, m, NULL);
 }
 
 bool sched_may_drop(const struct ctn_sched *s, const struct sched_model *m)
@@ -191,8 +201,7 @@ void sched_drop_tail(struct ctn_sched *s, uint32_t model, uint32_t r, uint32_t l
 	CTN_ASSERT(s->partial_drops && sched_may_drop(s, m) && layers < kept->layers);
 	uncharge(s, m);
 	leave(m);
-	while (kept->layers > layers)
-		kept->bytes -= m->ranks[r].layer_bytes[--kept->layers];
+	*kept = (struct sched_kept){layers, layers ? m->ranks[r].layer_bytes[layers - 1] : 0};
 	charge(s, m);
 	a = emit(s, CTN_ACT_DROP_TAIL);
 	a->model = model;
@@ -252,6 +261,7 @@ void sched_load(struct ctn_sched *s, uint32_t model, uint32_t kv_blocks, uint64_
 	struct ctn_sched_action *a;
 
 	CTN_ASSERT(m->state == CTN_SCHED_ABSENT && kv_blocks >= m->kv_admitted);
+	sched_learn_wait(s, m, now_ns);
 	m->load_bytes = sched_load_bytes(m);
 	m->load_started_ns = now_ns;
 	m->load_due_ns = now_ns + (uint64_t)(1e9 * sched_load_seconds(s, m));

@@ -63,6 +63,7 @@ void sched_learn_arrival(struct sched_model *m, uint64_t now_ns)
 	}
 	g->count++;
 	g->last_ns = now_ns;
+	m->check_ns = 0;
 	fit(g);
 }
 
@@ -104,14 +105,37 @@ uint64_t sched_load_bytes(const struct sched_model *m)
 	return most;
 }
 
-static double seconds_per_byte(const struct ctn_sched *s)
+uint64_t sched_whole_bytes(const struct sched_model *m)
+{
+	uint64_t on_device[CTN_SCHED_MAX_DEVICES] = {0}, most = 0;
+
+	for (uint32_t r = 0; r < m->rank_count; r++) {
+		uint64_t *sum = &on_device[m->ranks[r].device];
+
+		*sum += m->ranks[r].weight_bytes;
+		most = CTN_MAX(most, *sum);
+	}
+	return most;
+}
+
+double sched_seconds_per_byte(const struct ctn_sched *s)
 {
 	return s->loads_seen ? s->seconds_per_byte : PRIOR_SECONDS_PER_BYTE;
 }
 
 double sched_load_seconds(const struct ctn_sched *s, const struct sched_model *m)
 {
-	return seconds_per_byte(s) * (double)sched_load_bytes(m);
+	return sched_seconds_per_byte(s) * (double)sched_load_bytes(m);
+}
+
+void sched_learn_wait(struct ctn_sched *s, const struct sched_model *m, uint64_t now_ns)
+{
+	double wait_s;
+
+	if (m->queue.head == NO_REQUEST)
+		return;
+	wait_s = (double)(now_ns - s->requests[m->queue.head].arrival_ns) / 1e9;
+	s->load_wait_s += LEAST_SHARE * (wait_s - s->load_wait_s);
 }
 
 void sched_learn_load(struct ctn_sched *s, struct sched_model *m, uint64_t now_ns)

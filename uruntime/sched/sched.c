@@ -6,11 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct sched_policy *const policies[] = {&sched_policy_lru};
+static const struct sched_policy *const policies[] = {&sched_policy_lru, &sched_policy_default,
+						      &sched_policy_clairvoyant};
 
 const char *const *ctn_sched_policies(void)
 {
-	static const char *const names[] = {"lru", NULL};
+	static const char *const names[] = {"lru", "default", NULL};
 
 	return names;
 }
@@ -29,12 +30,13 @@ int ctn_sched_new(const struct ctn_sched_config *cfg, struct ctn_sched **sched, 
 	if (!s)
 		return ctn_err_set(err, -ENOMEM, "out of memory");
 	for (size_t i = 0; i < CTN_ARRAY_LEN(policies); i++) {
-		if (strcmp(policies[i]->name, name) == 0)
+		if (strcmp(policies[i]->name, name) == 0 &&
+		    (cfg->next_arrival || policies[i] != &sched_policy_clairvoyant))
 			s->policy = policies[i];
 	}
 	if (!s->policy) {
 		ctn_sched_free(s);
-		return ctn_err_set(err, -ENOENT, "policy \"%s\": expected lru", name);
+		return ctn_err_set(err, -ENOENT, "policy \"%s\": expected lru or default", name);
 	}
 	s->device_count = cfg->device_count;
 	for (uint32_t d = 0; d < cfg->device_count; d++) {
@@ -46,7 +48,8 @@ int ctn_sched_new(const struct ctn_sched_config *cfg, struct ctn_sched **sched, 
 	s->cancels = cfg->cancels;
 	s->stages = cfg->stages;
 	s->exclusive_steps = cfg->exclusive_steps;
-	s->next_arrival = cfg->next_arrival;
+	if (s->policy == &sched_policy_clairvoyant)
+		s->next_arrival = cfg->next_arrival;
 	s->next_arrival_arg = cfg->next_arrival_arg;
 	s->wake_ns = UINT64_MAX;
 	s->max_models = cfg->max_models;
@@ -120,7 +123,7 @@ static int copy_ranks(struct sched_model *m, const struct ctn_sched_model *model
 
 		*rank = model->ranks[r];
 		for (uint32_t i = 0; i < rank->layer_count; i++)
-			sum += next[i] = rank->layer_bytes[i];
+			next[i] = sum += rank->layer_bytes[i];
 		CTN_ASSERT(rank->layer_count == 0 || sum == rank->weight_bytes);
 		rank->layer_bytes = next;
 		next += rank->layer_count;
@@ -273,7 +276,7 @@ uint32_t ctn_sched_event(struct ctn_sched *s, uint64_t now_ns, const struct ctn_
 		break;
 	case CTN_EV_LOAD_CANCELLED:
 		CTN_ASSERT(m->cancelling);
-		sched_forget(s, m);
+		sched_keep(s, m, ev->kept_layers);
 		break;
 	case CTN_EV_HOST:
 		m->host_missing = ev->bytes;

@@ -20,7 +20,7 @@ struct ctn_sched;
 #define CTN_SCHED_MAX_DEVICES 64
 
 struct ctn_sched_config {
-	const char *policy; /* NULL: "lru" */
+	const char *policy; /* NULL: "lru"; "clairvoyant" needs next_arrival */
 	uint32_t device_count;
 	const uint64_t *device_bytes; /* capacity of each, a multiple of its granule; copied */
 	const uint64_t *granules;     /* copied */
@@ -86,8 +86,8 @@ enum ctn_sched_event_type {
 	CTN_EV_REQUEST_DONE,   /* request: ended, for whatever reason */
 	CTN_EV_LOAD_DONE,      /* model: all of it is resident */
 	CTN_EV_LOAD_FAILED,    /* model: it charges nothing now; its requests have been ended */
-	CTN_EV_LOAD_CANCELLED, /* model: no byte of its load moves any more; it charges no weights
-				* and no workspace now */
+	CTN_EV_LOAD_CANCELLED, /* model, kept_layers: no byte of its load moves any more; it charges
+				* no workspace now, and weights as far as they are there */
 	CTN_EV_STEP_DONE,      /* model, seconds: the oldest of its steps */
 	CTN_EV_STEP_ADVANCED,  /* model: its newest step has left stage 0 and goes on */
 	CTN_EV_HOST,           /* model, bytes: so many of its bytes are not in the pool */
@@ -110,6 +110,8 @@ struct ctn_sched_event {
 	uint64_t bytes;
 	uint64_t deadline_ns; /* 0: none */
 	double seconds;
+	/* By rank: it has so many of its layers, from the first one on. NULL: none. */
+	const uint32_t *kept_layers;
 	const uint64_t *host_evictable; /* by model; valid during the call */
 };
 

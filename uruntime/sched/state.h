@@ -46,7 +46,7 @@ struct sched_kept {
 struct sched_model {
 	struct ctn_sched_rank *ranks;
 	struct sched_kept *kept; /* by rank; while RESIDENT or LOADING: everything */
-	uint64_t *layer_bytes;   /* of all ranks; ranks point into it */
+	uint64_t *layer_bytes;   /* of all ranks, summed up; ranks point into it */
 	uint32_t rank_count;
 	uint32_t max_sequences;
 	uint32_t max_steps;
@@ -61,6 +61,15 @@ struct sched_model {
 	bool cancelling; /* its load */
 	uint64_t ticket;
 	uint64_t last_used_ns;
+	uint64_t barrier;     /* lru: it admits no request that arrived after this one */
+	bool drains;          /* it had a barrier after the last decision */
+	uint64_t drains_from; /* default: it drains what came before this arrival */
+	uint64_t check_ns;    /* default: a load ahead is worth nothing before */
+	/* Scratch of room.c: what the loss is computed from; how much it keeps. */
+	double chance, whole_bytes;
+	uint64_t queue_head;
+	uint32_t level;
+	bool stepped; /* scratch of steps.c */
 
 	struct sched_list queue, batch;
 	uint32_t queued, admitted;
@@ -92,12 +101,15 @@ struct ctn_sched {
 	uint32_t max_requests;
 	uint64_t arrivals;
 	uint64_t tickets;
+	/* lru: by device, the arrival of the oldest request that found no room there */
+	uint64_t wanted[CTN_SCHED_MAX_DEVICES];
 	uint32_t *order; /* scratch of max_models for sorting */
 
 	bool partial_drops, pauses, cancels, stages, exclusive_steps;
 	uint64_t entering;       /* bit set of devices in which a step is in stage 0 */
 	double seconds_per_byte; /* of loads, on the fullest link */
 	uint32_t loads_seen;
+	double load_wait_s; /* average wait of a request before the load that it needs begins */
 	uint64_t (*next_arrival)(void *arg, uint32_t model);
 	void *next_arrival_arg;
 	uint64_t wake_ns; /* set by the policy in each decision */
@@ -112,11 +124,15 @@ struct ctn_sched {
 struct sched_policy {
 	const char *name;
 	void (*decide)(struct ctn_sched *s, uint64_t now_ns);
+	/* Of a model that has its weights, or will have them when they are used: admits what can be
+	 * admitted. With exclusive_steps it is called when a step can begin. */
+	void (*admit)(struct ctn_sched *s, uint32_t model, uint64_t now_ns);
 	void (*host_need)(struct ctn_sched *s, uint32_t model, uint64_t bytes,
 			  const uint64_t *host_evictable);
 };
 
-extern const struct sched_policy sched_policy_lru;
+extern const struct sched_policy sched_policy_lru, sched_policy_default, sched_policy_clairvoyant;
+bool sched_refuse_unplaceable(struct ctn_sched *s, const struct sched_model *m);
 void sched_lru_host_need(struct ctn_sched *s, uint32_t model, uint64_t bytes,
 			 const uint64_t *host_evictable);
 
@@ -168,13 +184,17 @@ void sched_list_insert(struct ctn_sched *s, struct sched_list *list, uint32_t be
 void sched_list_append(struct ctn_sched *s, struct sched_list *list, uint32_t slot);
 void sched_list_remove(struct ctn_sched *s, struct sched_list *list, uint32_t slot);
 
-/* The model is ABSENT and charges nothing. */
+/* The model is ABSENT, and of its weights each rank keeps so many layers; NULL: none. */
+void sched_keep(struct ctn_sched *s, struct sched_model *m, const uint32_t *layers);
+/* The model is ABSENT and has no weights. */
 void sched_forget(struct ctn_sched *s, struct sched_model *m);
 
 /* ---- learn.c ---- */
 
 /* Takes the time between arrivals into account. */
 void sched_learn_arrival(struct sched_model *m, uint64_t now_ns);
+/* A load begins, for the oldest request that waits for it. */
+void sched_learn_wait(struct ctn_sched *s, const struct sched_model *m, uint64_t now_ns);
 void sched_learn_load(struct ctn_sched *s, struct sched_model *m, uint64_t now_ns);
 void sched_learn_step(struct sched_model *m, uint64_t now_ns);
 /* The chance that a request comes within `within_s`, after what was heard so far. */
@@ -184,6 +204,9 @@ double sched_chance(const struct ctn_sched *s, const struct sched_model *m, doub
 double sched_rate(const struct sched_model *m);
 /* Bytes of that load on the device that gets the most. */
 uint64_t sched_load_bytes(const struct sched_model *m);
+/* All its weights on that device. */
+uint64_t sched_whole_bytes(const struct sched_model *m);
+double sched_seconds_per_byte(const struct ctn_sched *s);
 /* Expected seconds of a load of all that `m` lacks. */
 double sched_load_seconds(const struct ctn_sched *s, const struct sched_model *m);
 

@@ -29,36 +29,52 @@ static uint64_t may_begin_ns(const struct sched_model *m)
 	return m->load_due_ns > step_ns ? m->load_due_ns - step_ns : 0;
 }
 
-static bool has_step(const struct sched_model *m)
+/* The oldest request that its next step could take. */
+static uint64_t oldest(const struct ctn_sched *s, const struct sched_model *m)
 {
-	return m->ready && m->state != CTN_SCHED_ABSENT && sched_steps(m) < m->max_steps;
+	uint64_t queued = UINT64_MAX;
+
+	if (m->admitted < m->max_sequences && sched_head_arrival(s, m) <= m->barrier)
+		queued = sched_head_arrival(s, m);
+	return m->ready ? CTN_MIN(queued, oldest_ready(s, m)) : queued;
+}
+
+static bool may_step(const struct sched_model *m)
+{
+	return (m->ready || m->queued) && m->state != CTN_SCHED_ABSENT &&
+	       sched_steps(m) < m->max_steps;
 }
 
 static void start_exclusive(struct ctn_sched *s, uint64_t now_ns)
 {
+	for (uint32_t i = 0; i < s->model_count; i++)
+		s->models[i].stepped = false;
 	for (;;) {
-		uint64_t oldest = UINT64_MAX;
+		uint64_t least = UINT64_MAX;
 		uint32_t next = UINT32_MAX;
 
 		for (uint32_t i = 0; i < s->model_count; i++) {
 			const struct sched_model *m = &s->models[i];
 			uint64_t arrival;
 
-			if (!has_step(m) || (m->first_stage & s->entering))
+			if (!may_step(m) || m->stepped || (m->first_stage & s->entering))
 				continue;
 			if (may_begin_ns(m) > now_ns) {
 				s->wake_ns = CTN_MIN(s->wake_ns, may_begin_ns(m));
 				continue;
 			}
-			arrival = oldest_ready(s, m);
-			if (arrival < oldest) {
-				oldest = arrival;
+			arrival = oldest(s, m);
+			if (arrival < least) {
+				least = arrival;
 				next = i;
 			}
 		}
 		if (next == UINT32_MAX || !sched_room(s, 1))
 			return;
-		sched_step(s, next, now_ns);
+		s->models[next].stepped = true;
+		s->policy->admit(s, next, now_ns);
+		if (s->models[next].ready && sched_room(s, 1))
+			sched_step(s, next, now_ns);
 	}
 }
 
@@ -69,7 +85,7 @@ void sched_start_steps(struct ctn_sched *s, uint64_t now_ns)
 		return;
 	}
 	for (uint32_t i = 0; i < s->model_count && sched_room(s, 1); i++) {
-		if (has_step(&s->models[i]))
+		if (s->models[i].ready && may_step(&s->models[i]))
 			sched_step(s, i, now_ns);
 	}
 }

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Whose bytes leave when room is needed: those that cost least to be without.
+ *
+ * What it is expected to cost that a share of the weights of a model is missing, in seconds of
+ * waiting: the chance that a request comes within HORIZON_S, given how long the model has been
+ * idle, times what this request and those behind it then wait: for the link, as measured, and for
+ * the bytes. The wait for the link comes with the first byte that is missing, so it is best to take
+ * much from few; what gathers behind the request grows with the square of the wait, so it is best
+ * to take from models of low rate. Beyond the first byte the cost is convex: for each victim two
+ * amounts are looked at, all that is needed and one part, and the cheapest per byte is taken, again
+ * and again. So no model is dropped further than needed, and its tail goes first.
+ *
+ * A victim that runs or has requests that came before is taken when waiting for it is cheaper than
+ * another victim: it drains. A model that is not there itself cannot drain, and gives what it
+ * holds: two half-loaded models never wait for each other.
+ *
+ * Cost: O(n) for each part of a victim, of which there are at most LEVELS.
+ */
+#include "sched/room.h"
+
+#include <math.h>
+
+#define LEVELS    8
+#define HORIZON_S 0.2
+
+static bool in_parts(const struct ctn_sched *s, const struct sched_model *m)
+{
+	if (!s->partial_drops)
+		return false;
+	for (uint32_t r = 0; r < m->rank_count; r++) {
+		if (m->ranks[r].layer_count == 0)
+			return false;
+	}
+	return true;
+}
+
+static double loss(const struct ctn_sched *s, const struct sched_model *m, double share)
+{
+	double delay_s = s->load_wait_s + share * m->whole_bytes * sched_seconds_per_byte(s);
+
+	return share > 0 ? m->chance * (delay_s + 0.5 * sched_rate(m) * delay_s * delay_s) : 0;
+}
+
+void sched_value(const struct ctn_sched *s, struct sched_model *m, uint64_t now_ns)
+{
+	m->chance = m->queued ? 1 : sched_chance(s, m, HORIZON_S, now_ns);
+	m->whole_bytes = (double)sched_whole_bytes(m);
+}
+
+static double missing_share(const struct sched_model *m)
+{
+	return m->whole_bytes > 0 ? (double)sched_load_bytes(m) / m->whole_bytes : 0;
+}
+
+double sched_loss(const struct ctn_sched *s, const struct sched_model *m)
+{
+	return loss(s, m, missing_share(m));
+}
+
+/* Layers that rank r keeps at a level. */
+static uint32_t layers_at(const struct sched_model *m, uint32_t r, uint32_t level)
+{
+	return CTN_MIN(m->kept[r].layers, m->ranks[r].layer_count * level / LEVELS);
+}
+
+/* Bytes of those. */
+static uint64_t bytes_at(const struct sched_model *m, uint32_t r, uint32_t level)
+{
+	uint32_t layers;
+
+	if (level == LEVELS)
+		return m->kept[r].bytes;
+	layers = layers_at(m, r, level);
+	return layers ? m->ranks[r].layer_bytes[layers - 1] : 0;
+}
+
+/* Of the bytes that are needed, those that m brings when it goes down to `level`. */
+static uint64_t brings(const struct ctn_sched *s, const struct sched_model *m, uint32_t level,
+		       const uint64_t need[CTN_SCHED_MAX_DEVICES])
+{
+	uint64_t sum = 0;
+
+	for (uint32_t r = 0; r < m->rank_count; r++) {
+		uint64_t now = m->level == LEVELS ? sched_held(s, m, r) : bytes_at(m, r, m->level);
+
+		sum += CTN_MIN(need[m->ranks[r].device], now - bytes_at(m, r, level));
+	}
+	return sum;
+}
+
+/* Runs, or will run requests that came before it began to drain. */
+static bool busy(const struct sched_model *m)
+{
+	return m->admitted || sched_steps(m) ||
+	       (m->queued && m->state == CTN_SCHED_RESIDENT &&
+		(!m->drains || m->queue_head < m->drains_from));
+}
+
+static bool may_be_victim(const struct sched_model *v, const struct sched_model *m)
+{
+	return v != m && !v->pinned && v->state != CTN_SCHED_LOADING && sched_holds(v) &&
+	       (v->priority <= m->priority || !busy(v)) &&
+	       (v->state == CTN_SCHED_RESIDENT || !v->admitted);
+}
+
+/* The next level down at which it has less. */
+static uint32_t next_level(const struct sched_model *v)
+{
+	uint32_t level = v->level;
+
+	while (level) {
+		level--;
+		for (uint32_t r = 0; r < v->rank_count; r++) {
+			if (layers_at(v, r, level) < v->kept[r].layers)
+				return level;
+		}
+	}
+	return 0;
+}
+
+/* The highest level at which it brings as much of what is needed as it can. */
+static uint32_t deepest_level(const struct ctn_sched *s, const struct sched_model *v,
+			      const uint64_t need[CTN_SCHED_MAX_DEVICES])
+{
+	uint64_t most = brings(s, v, 0, need);
+	uint32_t level = 0;
+
+	while (level + 1 < v->level && brings(s, v, level + 1, need) == most)
+		level++;
+	return level;
+}
+
+/* Seconds of waiting that it is expected to cost to go down to `level`. */
+static double price(const struct ctn_sched *s, const struct sched_model *v,
+		    const struct sched_model *m, uint32_t level)
+{
+	double before = v->level == LEVELS ? missing_share(v) : 1 - (double)v->level / LEVELS;
+	double after = CTN_MAX(1 - (double)level / LEVELS, before);
+	double more = loss(s, v, after) - loss(s, v, before);
+
+	if (v->level == LEVELS && busy(v) && !v->drains)
+		more += m->queued * v->step_s;
+	return more;
+}
+
+/* Lowers levels until the need is met; the total loss, INFINITY if it cannot be met. */
+static double choose(struct ctn_sched *s, const struct sched_model *m,
+		     uint64_t need[CTN_SCHED_MAX_DEVICES], double budget, bool idle_only)
+{
+	double total = 0;
+
+	while (!sched_satisfied(s, need)) {
+		struct sched_model *best = NULL;
+		double least = INFINITY, paid = 0;
+		uint32_t to = 0;
+
+		for (uint32_t i = 0; i < s->model_count; i++) {
+			struct sched_model *v = &s->models[i];
+			uint32_t levels[2] = {0, 0};
+
+			if (v->level == 0 || (idle_only && busy(v)))
+				continue;
+			if (in_parts(s, v)) {
+				levels[0] = deepest_level(s, v, need);
+				levels[1] = next_level(v);
+			}
+			for (int k = 0; k < 2; k++) {
+				double bytes = (double)brings(s, v, levels[k], need);
+				double p = price(s, v, m, levels[k]);
+
+				if (bytes == 0 || p > least * bytes ||
+				    (p == least * bytes && v->last_used_ns >= best->last_used_ns))
+					continue;
+				least = p / bytes;
+				paid = p;
+				best = v;
+				to = levels[k];
+			}
+		}
+		if (!best || (total += paid) > budget)
+			return INFINITY;
+		for (uint32_t r = 0; r < best->rank_count; r++) {
+			uint64_t *left = &need[best->ranks[r].device];
+			uint64_t was = best->level == LEVELS ? sched_held(s, best, r)
+							     : bytes_at(best, r, best->level);
+
+			*left -= CTN_MIN(*left, was - bytes_at(best, r, to));
+		}
+		best->level = to;
+	}
+	return total;
+}
+
+static void drop_to_level(struct ctn_sched *s, uint32_t model)
+{
+	struct sched_model *v = &s->models[model];
+
+	if (v->level == 0) {
+		sched_drop(s, model);
+		return;
+	}
+	for (uint32_t r = 0; r < v->rank_count; r++) {
+		uint32_t layers = layers_at(v, r, v->level);
+
+		if (layers < v->kept[r].layers)
+			sched_drop_tail(s, model, r, layers);
+	}
+}
+
+bool sched_make_room(struct ctn_sched *s, struct sched_model *m, uint32_t blocks, uint64_t arrival,
+		     double budget, uint64_t now_ns)
+{
+	uint64_t need[CTN_SCHED_MAX_DEVICES];
+	bool idle_only = arrival == UINT64_MAX, draining = false;
+	uint32_t actions = 3;
+
+	if (!sched_room(s, 3))
+		return false;
+	sched_lacking(s, m, blocks, need);
+	if (sched_satisfied(s, need))
+		return true;
+	for (uint32_t i = 0; i < s->model_count; i++) {
+		struct sched_model *v = &s->models[i];
+
+		v->queue_head = sched_head_arrival(s, v);
+		v->level = may_be_victim(v, m) && v->barrier == UINT64_MAX ? LEVELS : 0;
+		if (v->level)
+			sched_value(s, v, now_ns);
+	}
+	if (choose(s, m, need, budget, idle_only) == INFINITY)
+		return false;
+	for (uint32_t i = 0; i < s->model_count; i++) {
+		struct sched_model *v = &s->models[i];
+
+		if (v->level == LEVELS || !may_be_victim(v, m) || v->barrier != UINT64_MAX)
+			v->level = LEVELS;
+		else {
+			actions += v->rank_count;
+			draining |= busy(v);
+		}
+	}
+	if (draining) {
+		for (uint32_t i = 0; i < s->model_count; i++) {
+			struct sched_model *v = &s->models[i];
+
+			if (v->level == LEVELS)
+				continue;
+			if (!v->drains)
+				v->drains_from = s->arrivals;
+			v->barrier = v->drains_from - 1;
+		}
+		return false;
+	}
+	if (!sched_room(s, actions))
+		return false;
+	for (uint32_t i = 0; i < s->model_count; i++) {
+		if (s->models[i].level < LEVELS)
+			drop_to_level(s, i);
+	}
+	return true;
+}
