@@ -3,6 +3,7 @@
 #   make                 build/computrond, build/computron, build/libcomputron.a
 #   make demo            three real models from a device that holds one
 #   make check           everything that CI runs
+#   make check-long      what takes too long for that: all of e2e under ASan and TSan, chaos, fuzzing
 #   make check-unit      the programs of tests/unit (TESTS="a b" picks some)
 #   make check-e2e       the daemon from outside (TESTS= likewise)
 #   make check-asan      unit and end-to-end tests under ASan and UBSan
@@ -165,15 +166,19 @@ demo:
 	$(SUB) VARIANT=release WERROR=0 -j$(JOBS) all
 	@tools/demo $(BUILD_ROOT)
 
-.PHONY: check lint
+.PHONY: check check-long lint
 check:
 	@tools/install-deps
 	@BUILD_ROOT="$(BUILD_ROOT)" CC="$(CC)" tests/check $(STAGES)
+check-long:
+	@tools/install-deps
+	@BUILD_ROOT="$(BUILD_ROOT)" CC="$(CC)" tests/check long
 lint:
 	@tests/run tools/lint
 
 JOBS ?= $(shell nproc)
 E2E := $(filter-out %/harness.py,$(sort $(wildcard tests/e2e/*.py)))
+E2E_LIMIT ?= 300
 # TESTS="pool evict" picks the programs whose name holds one of the words.
 pick = $(strip $(if $(TESTS),$(foreach t,$(TESTS),$(foreach f,$1,$(if $(findstring $t,$(notdir $f)),$f))),$1))
 RUN = tests/run --build $(BUILD) $(RUNFLAGS)
@@ -197,7 +202,7 @@ check-fuzz:
 run-unit: unit
 	@$(RUN) $(call pick,$(UNIT))
 run-e2e: all
-	@$(RUN) --timeout 300 $(call pick,$(E2E))
+	@$(RUN) --timeout $(E2E_LIMIT) $(call pick,$(E2E))
 
 VENV := .venv
 $(VENV)/.ready: tests/ref/requirements.txt

@@ -10,9 +10,9 @@ import sys
 import threading
 import time
 
-from harness import MODELS, NAMES, Daemon, check, commit_seed, equal, eventually, golden, main, test
+from harness import LONG, MODELS, NAMES, Daemon, check, commit_seed, equal, eventually, golden, main, test
 
-SECONDS = 5
+SECONDS = 60 if LONG else 5
 GARBAGE = (
     b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\n{",
     b"\x00\xff\r\n\r\n",

@@ -25,6 +25,7 @@ BUILD = os.environ.get("CTN_BUILD", os.path.join(ROOT, "build", "debug"))
 MODELS = os.path.join(ROOT, "tests", "models")
 NAMES = ("llama-stories260k", "opt-tinystories", "gpt2-tinystories")
 SLOW = os.path.basename(BUILD.rstrip("/")) in ("asan", "tsan")  # time limits are wider there
+LONG = bool(os.environ.get("CTN_LONG"))  # as long as it takes to find what is rare: make check-long
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path.insert(0, os.path.join(ROOT, "tests", "ref"))
 
