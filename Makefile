@@ -178,7 +178,8 @@ lint:
 
 JOBS ?= $(shell nproc)
 E2E := $(filter-out %/harness.py,$(sort $(wildcard tests/e2e/*.py)))
-E2E_LIMIT ?= 300
+# Seconds for one program of e2e.
+E2E_LIMIT ?= $(if $(filter asan tsan,$(VARIANT)),900,300)
 # TESTS="pool evict" picks the programs whose name holds one of the words.
 pick = $(strip $(if $(TESTS),$(foreach t,$(TESTS),$(foreach f,$1,$(if $(findstring $t,$(notdir $f)),$f))),$1))
 RUN = tests/run --build $(BUILD) $(RUNFLAGS)
