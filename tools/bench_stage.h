@@ -117,6 +117,7 @@ void ctn_stage_samples_free(struct ctn_stage_samples *s);
 struct ctn_stage_figures {
 	double gb_per_s, cpu_s_per_gib;
 	double hash_cpu_s_per_gib, hash_ratio; /* the ratio: to hashing alone */
+	double hash_time_ratio; /* of a run with digests, to the slower of reading and hashing */
 	double reads, read_bytes, depth;
 	double disk_reads, disk_read_bytes, disk_depth; /* 0: not known */
 	enum ctn_stage_method method;

@@ -61,6 +61,16 @@ static double hash_ratio(const struct ctn_stage_run *r)
 	return r->hash_cpu_s / r->hash_alone_cpu_s;
 }
 
+static double hash_alone(const struct ctn_stage_run *r)
+{
+	return r->hash_alone_cpu_s;
+}
+
+static double seconds(const struct ctn_stage_run *r)
+{
+	return r->seconds;
+}
+
 static double reads(const struct ctn_stage_run *r)
 {
 	return (double)r->reads;
@@ -127,6 +137,7 @@ int ctn_stage_compute(const struct ctn_stage_samples *s, struct ctn_stage_figure
 {
 	double *scratch = calloc(2 * (size_t)CTN_MAX(s->rounds, s->hash_rounds), sizeof(*scratch));
 	uint32_t n = s->rounds;
+	double alone;
 
 	if (!scratch)
 		return -ENOMEM;
@@ -141,6 +152,9 @@ int ctn_stage_compute(const struct ctn_stage_samples *s, struct ctn_stage_figure
 	f->disk_depth = median(disk_depth, s->ours, n, 1, scratch);
 	f->hash_cpu_s_per_gib = median(hash_cpu, s->hashed, s->hash_rounds, 1, scratch);
 	f->hash_ratio = median(hash_ratio, s->hashed, s->hash_rounds, 1, scratch);
+	alone = CTN_MAX(median(seconds, s->ours, n, 1, scratch),
+			median(hash_alone, s->hashed, s->hash_rounds, 1, scratch));
+	f->hash_time_ratio = median(seconds, s->hashed, s->hash_rounds, 1, scratch) / alone;
 	/* A disk that changed its mind half way is known by the slowest. */
 	for (uint32_t i = 0; i < n; i++)
 		f->method = CTN_MAX(f->method, s->ours[i].method);
@@ -175,13 +189,13 @@ static int print_json(const struct ctn_stage_file *file, const struct ctn_stage_
 		      const struct ctn_stage_samples *s, const struct ctn_stage_figures *f)
 {
 	json_t *root = json_pack(
-		"{s:f, s:f, s:f, s:s, s:s, s:f, s:f, s:I, s:i, s:i, s:b, s:s, s:s, s:o}",
+		"{s:f, s:f, s:f, s:s, s:s, s:f, s:f, s:f, s:I, s:i, s:i, s:b, s:s, s:s, s:o}",
 		"gb_per_s", f->gb_per_s, "cpu_s_per_gib", f->cpu_s_per_gib, "hash_cpu_s_per_gib",
 		f->hash_cpu_s_per_gib, "method", ctn_stage_method_name(f->method), "provider",
-		s->provider, "huge_ratio", s->huge_ratio, "hash_ratio", f->hash_ratio, "bytes",
-		(json_int_t)file->file.bytes, "rounds", (int)s->rounds, "depth", (int)cfg->depth,
-		"cached", (int)cfg->cached, "method_why", s->method_why, "provider_why",
-		s->pool_why, "requests",
+		s->provider, "huge_ratio", s->huge_ratio, "hash_ratio", f->hash_ratio,
+		"hash_time_ratio", f->hash_time_ratio, "bytes", (json_int_t)file->file.bytes,
+		"rounds", (int)s->rounds, "depth", (int)cfg->depth, "cached", (int)cfg->cached,
+		"method_why", s->method_why, "provider_why", s->pool_why, "requests",
 		requests(f->reads, f->read_bytes, f->depth, f->disk_reads, f->disk_read_bytes,
 			 f->disk_depth));
 	int rc = 0;
@@ -247,6 +261,8 @@ static void print_text(const struct ctn_stage_file *file, const struct ctn_stage
 	row("cpu_s_per_gib", f->cpu_s_per_gib, "CPU seconds a GiB, of user and kernel, median");
 	row("hash_cpu_s_per_gib", f->hash_cpu_s_per_gib, "of the digest, in rounds of their own");
 	row("hash_ratio", f->hash_ratio, "of that to the digest made with nothing else going on");
+	row("hash_time_ratio", f->hash_time_ratio,
+	    "of the time with a digest to that of reading, or hashing, alone");
 	row("huge_ratio", s->huge_ratio, "of the frame's memory that is in huge pages");
 	if (s->with_peer) {
 		row("peer_gb_per_s", f->peer_gb_per_s, "fio, before and after each round, median");

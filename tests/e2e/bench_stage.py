@@ -64,7 +64,7 @@ def fake_fio(path, rates):
 def figures_without_a_peer():
     with sample() as path:
         r = json.loads(ran(path, "--rounds", "3", "--json").stdout)
-        for key in ("gb_per_s", "cpu_s_per_gib", "hash_cpu_s_per_gib"):
+        for key in ("gb_per_s", "cpu_s_per_gib", "hash_cpu_s_per_gib", "hash_ratio", "hash_time_ratio"):
             check(r[key] > 0, key, r)
         check(r["method"] in METHODS, r)
         equal(r["bytes"], os.path.getsize(path))

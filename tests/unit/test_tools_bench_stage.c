@@ -160,6 +160,8 @@ static void test_figures(void)
 	CU_ASSERT_TRUE(near(f.cpu_s_per_gib, 0.1));
 	CU_ASSERT_TRUE(near(f.hash_cpu_s_per_gib, 0.15));
 	CU_ASSERT_TRUE(near(f.hash_ratio, 1.25));
+	/* A second with the digest; two for reading alone, a quarter of one for hashing. */
+	CU_ASSERT_TRUE(near(f.hash_time_ratio, 0.5));
 	CU_ASSERT_TRUE(near(f.reads, 1024));
 	CU_ASSERT_TRUE(near(f.read_bytes, 2097152));
 	CU_ASSERT_TRUE(near(f.depth, 16));
