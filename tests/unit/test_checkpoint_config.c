@@ -375,6 +375,7 @@ static void test_refused_arithmetic(void)
 		{&tiny_llama, "{\"partial_rotary_factor\":0.5}", "partial_rotary_factor"},
 		{&tiny_llama, "{\"query_pre_attn_scalar\":256}", "query_pre_attn_scalar"},
 		{&tiny_llama, "{\"num_local_experts\":8}", "num_local_experts"},
+		{&tiny_llama, "{\"model_type\":\"mixtral\"}", "model type \"mixtral\""},
 		{&tiny_llama, "{\"pruned_heads\":{\"0\":[1]}}", "pruned_heads"},
 		{&tiny_llama, "{\"layer_types\":[\"sliding_attention\"]}", "layer_types"},
 		{&tiny_llama, "{\"hidden_act\":\"quick_gelu\"}", "\"quick_gelu\" is not supported"},

@@ -260,6 +260,9 @@ static void test_no_files(void)
 	remove_file(dir, "model.safetensors");
 	gen_write_text(dir, "pytorch_model.bin", "");
 	check_fails(dir, -ENOENT, SAYS("expected model.safetensors"));
+	/* Another container is no substitute: whose weights would it be? */
+	gen_write_text(dir, "consolidated.safetensors", "");
+	check_fails(dir, -ENOENT, SAYS("expected model.safetensors"));
 	if (mkdir(gen_path(path, dir, "model.safetensors"), 0700))
 		abort();
 	check_fails(dir, -EINVAL, SAYS("model.safetensors: expected a regular file"));
