@@ -8,6 +8,7 @@
 #define CTN_TOOLS_DOCTOR_H
 
 #include "base/base.h"
+#include "pool/pool.h"
 
 enum ctn_doctor_state {
 	CTN_DOCTOR_OK,
@@ -30,6 +31,7 @@ struct ctn_doctor {
 	const char *root;       /* in front of the paths of /proc and /sys; "" in service */
 	const char *models_dir; /* NULL: not looked at */
 	uint64_t pool_bytes;    /* what the pool would take */
+	const struct ctn_kmod_sys *kmod_sys; /* NULL: the real calls */
 	struct ctn_finding findings[CTN_FINDINGS_MAX];
 	uint32_t count;
 };

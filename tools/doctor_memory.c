@@ -54,6 +54,39 @@ static uint64_t huge_pages(const struct ctn_doctor *d, const char *name)
 	return v;
 }
 
+/* What the pool would like best: it keeps its frames, also over a restart of the daemon. */
+static void check_module(struct ctn_doctor *d)
+{
+	struct ctn_finding *f = ctn_doctor_add(d, "kernel module");
+	char size[32], total[32], max[32];
+	struct ctn_pool_module m;
+	struct ctn_err err = {0};
+	uint64_t left;
+
+	snprintf(f->asked, sizeof(f->asked), "computron.ko, and room for a pool of %s",
+		 ctn_format_size(d->pool_bytes, size));
+	if (ctn_pool_ask_module(d->kmod_sys, &m, &err)) {
+		bool refused = strstr(err.msg, "not permitted") != NULL;
+
+		snprintf(f->got, sizeof(f->got), "none");
+		ctn_doctor_judge(f, CTN_DOCTOR_WORSE, "%.380s", err.msg);
+		snprintf(f->mend, sizeof(f->mend), "%s",
+			 refused ? "usermod -aG computron USER"
+				 : "make dkms-install && modprobe computron");
+		return;
+	}
+	left = m.max_bytes > m.total_bytes ? m.max_bytes - m.total_bytes : 0;
+	snprintf(f->got, sizeof(f->got), "version %s, ABI %u; %u pools, %s of at most %s",
+		 m.version, m.abi, m.pools, ctn_format_size(m.total_bytes, total),
+		 ctn_format_size(m.max_bytes, max));
+	if (d->pool_bytes <= left)
+		return;
+	ctn_doctor_judge(f, CTN_DOCTOR_WORSE, "the module's limit leaves %llu bytes for more pools",
+			 (unsigned long long)left);
+	snprintf(f->mend, sizeof(f->mend), "echo %llu > /sys/module/computron/parameters/max_bytes",
+		 (unsigned long long)(m.total_bytes + d->pool_bytes));
+}
+
 static void check_hugetlb(struct ctn_doctor *d)
 {
 	struct ctn_finding *f = ctn_doctor_add(d, "huge pages");
@@ -82,23 +115,31 @@ static int try_thp(double *share, struct ctn_err *err)
 {
 	struct ctn_pool_config cfg = {.provider = "thp", .bytes = TRIED_BYTES, .node = -1};
 	struct ctn_frame_key key = {{0}};
+	const struct ctn_extent *extents;
 	struct ctn_pool_stats stats;
 	struct ctn_frame_ref frame;
 	struct ctn_pool *pool;
+	uint32_t count;
 	int rc = ctn_pool_open(&cfg, &pool, err);
 
 	if (rc)
 		return rc;
 	rc = ctn_pool_alloc(pool, &key, TRIED_BYTES, -1, &frame);
-	if (rc) {
-		ctn_err_set(err, rc, "a frame of %llu bytes: %s", (unsigned long long)TRIED_BYTES,
-			    strerror(-rc));
-	} else {
+	if (rc)
+		goto close_pool;
+	rc = ctn_pool_extents(pool, frame, &extents, &count);
+	if (rc == 0)
+		rc = ctn_pool_commit(pool, extents, count);
+	if (rc == 0) {
 		ctn_pool_get_stats(pool, true, &stats);
 		*share = (double)stats.huge_bytes / (double)TRIED_BYTES;
-		ctn_pool_abort(pool, frame);
 	}
+	ctn_pool_abort(pool, frame);
+close_pool:
 	ctn_pool_close(pool);
+	if (rc)
+		ctn_err_set(err, rc, "a frame of %llu bytes: %s", (unsigned long long)TRIED_BYTES,
+			    strerror(-rc));
 	return rc;
 }
 
@@ -217,6 +258,7 @@ void ctn_doctor_memory(struct ctn_doctor *d)
 {
 	char *info = text_of(d, "/proc/meminfo");
 
+	check_module(d);
 	check_hugetlb(d);
 	check_thp(d);
 	check_numa(d);

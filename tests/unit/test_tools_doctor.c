@@ -66,9 +66,9 @@ static const char *models(void)
 static void test_this_machine(void)
 {
 	struct ctn_doctor d = examine("", models(), 64 * CTN_MIB);
-	static const char *const names[] = {"io_uring", "memlock",      "models-dir", "o_direct",
-					    "stage",    "thp",          "huge pages", "numa",
-					    "memory",   "max_map_count"};
+	static const char *const names[] = {"io_uring", "memlock",       "models-dir",   "o_direct",
+					    "stage",    "thp",           "huge pages",   "numa",
+					    "memory",   "max_map_count", "kernel module"};
 	char path[600];
 
 	CU_ASSERT_EQUAL(d.count, CTN_ARRAY_LEN(names));

@@ -29,23 +29,25 @@ static int open_device(const struct ctn_kmod_sys *sys, struct ctn_err *err)
 	return fd;
 }
 
-static int check_module(const struct ctn_kmod_sys *sys, int fd, struct ctn_err *err)
+static int check_module(const struct ctn_kmod_sys *sys, int fd, struct computron_info *info,
+			struct ctn_err *err)
 {
-	struct computron_info info = {0};
-	int rc = CTN_KMOD_CALL(sys, fd, COMPUTRON_IOC_INFO, &info);
+	int rc;
 
+	*info = (struct computron_info){0};
+	rc = CTN_KMOD_CALL(sys, fd, COMPUTRON_IOC_INFO, info);
 	if (rc)
 		return ctn_err_set(err, -ENOTSUP,
 				   COMPUTRON_DEVICE " is no computron module of ours: %s",
 				   strerror(-rc));
-	if (info.abi < COMPUTRON_ABI)
+	if (info->abi < COMPUTRON_ABI)
 		return ctn_err_set(err, -ENOTSUP,
 				   "the computron module %.31s has ABI %u, this program needs %u",
-				   info.version, info.abi, (unsigned int)COMPUTRON_ABI);
-	if (info.unit_bytes != CTN_EXTENT_ALIGN)
+				   info->version, info->abi, (unsigned int)COMPUTRON_ABI);
+	if (info->unit_bytes != CTN_EXTENT_ALIGN)
 		return ctn_err_set(
 			err, -ENOTSUP, "the computron module has units of %llu bytes, not %llu",
-			(unsigned long long)info.unit_bytes, (unsigned long long)CTN_EXTENT_ALIGN);
+			(unsigned long long)info->unit_bytes, (unsigned long long)CTN_EXTENT_ALIGN);
 	return 0;
 }
 
@@ -140,6 +142,7 @@ int ctn_kmod_open_pool(const struct ctn_kmod_sys *sys, const struct ctn_pool_con
 		       struct kmod_opened *o, struct ctn_err *err)
 {
 	const char *name = cfg->name ? cfg->name : DEFAULT_NAME;
+	struct computron_info info;
 	int dev, rc;
 
 	if (strlen(name) >= sizeof(o->name))
@@ -150,7 +153,7 @@ int ctn_kmod_open_pool(const struct ctn_kmod_sys *sys, const struct ctn_pool_con
 	dev = open_device(sys, err);
 	if (dev < 0)
 		return dev;
-	rc = check_module(sys, dev, err);
+	rc = check_module(sys, dev, &info, err);
 	for (int i = 0; rc == 0 && i < TRIES; i++) {
 		rc = open_existing(sys, dev, cfg, o, err);
 		if (rc == -ENOENT)
@@ -164,4 +167,27 @@ int ctn_kmod_open_pool(const struct ctn_kmod_sys *sys, const struct ctn_pool_con
 		rc = ctn_err_set(err, -EBUSY, "pool %s: somebody makes and destroys it", name);
 	sys->close(sys->ctx, dev);
 	return rc;
+}
+
+int ctn_pool_ask_module(const struct ctn_kmod_sys *sys, struct ctn_pool_module *module,
+			struct ctn_err *err)
+{
+	struct computron_info info;
+	int dev, rc;
+
+	sys = sys ? sys : &ctn_kmod_real_sys;
+	dev = open_device(sys, err);
+	if (dev < 0)
+		return dev;
+	rc = check_module(sys, dev, &info, err);
+	sys->close(sys->ctx, dev);
+	if (rc)
+		return rc;
+	*module = (struct ctn_pool_module){.abi = info.abi,
+					   .pools = info.pools,
+					   .total_bytes = info.total_bytes,
+					   .max_bytes = info.max_bytes};
+	memcpy(module->version, info.version, sizeof(module->version));
+	module->version[sizeof(module->version) - 1] = '\0';
+	return 0;
 }

@@ -122,6 +122,19 @@ int ctn_pool_parse_spec(const char *spec, struct ctn_opts *opts, struct ctn_pool
 /* The providers that are tried when none is named, the best first; NULL behind the last. */
 const char *ctn_pool_provider_name(uint32_t i);
 
+/* What kernel module there is: for people who ask why, or why not. */
+struct ctn_pool_module {
+	char version[32];
+	uint32_t abi;
+	uint32_t pools;
+	uint64_t total_bytes; /* of all pools, and their limit */
+	uint64_t max_bytes;
+};
+
+/* -ENOTSUP with the reason where the provider "kmod" does not work. `sys` NULL: the real calls. */
+int ctn_pool_ask_module(const struct ctn_kmod_sys *sys, struct ctn_pool_module *module,
+			struct ctn_err *err);
+
 /* Reserves addresses; memory is committed by ctn_pool_commit, and kept.
  * -EINVAL for a pool of less than one extent, -ENOENT for an unknown provider, -ENOTSUP for one
  * that does not work here, -ENOMEM. */
