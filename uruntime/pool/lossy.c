@@ -275,9 +275,16 @@ static int lossy_open(const struct ctn_pool_config *cfg, struct ctn_pool **pool,
 		      struct ctn_err *err)
 {
 	struct ctn_pool_config inner = *cfg;
-	struct lossy *l = calloc(1, sizeof(*l));
+	struct lossy *l;
+	uint64_t one_in = 0;
 	int rc;
 
+	if (cfg->name) {
+		rc = ctn_parse_u64("pool: lossy", cfg->name, 0, UINT32_MAX, &one_in, err);
+		if (rc)
+			return rc;
+	}
+	l = calloc(1, sizeof(*l));
 	if (!l)
 		return ctn_err_set(err, -ENOMEM, "pool: out of memory");
 	l->base.ops = &lossy_ops;
@@ -286,6 +293,8 @@ static int lossy_open(const struct ctn_pool_config *cfg, struct ctn_pool **pool,
 		rc = ctn_err_set(err, -errno, "pool: eventfd: %s", strerror(errno));
 		goto free_lossy;
 	}
+	l->one_in = (uint32_t)one_in;
+	inner.name = NULL;
 	inner.provider = ctn_pool_provider_plain.name;
 	rc = ctn_pool_open(&inner, &l->inner, err);
 	if (rc)

@@ -210,7 +210,7 @@ void ctn_pool_get_stats(struct ctn_pool *pool, bool with_proc, struct ctn_pool_s
 
 /* Test provider "lossy": gives up about one unleased CLEAN frame in every `one_in` calls to
  * lookup (of either kind) or lease, chosen by `seed`, with a loss event. 0 turns it off; it starts
- * off. */
+ * off, but for "lossy:ONE_IN", whose seed is 0. */
 void ctn_pool_lossy_set(struct ctn_pool *pool, uint64_t seed, uint32_t one_in);
 
 #endif
