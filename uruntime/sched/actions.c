@@ -151,6 +151,19 @@ static void uncharge(struct ctn_sched *s, const struct sched_model *m)
 		s->charged[m->ranks[r].device] -= sched_held(s, m, r);
 }
 
+void sched_count_missing(struct sched_model *m)
+{
+	uint64_t on_device[CTN_SCHED_MAX_DEVICES] = {0};
+
+	m->missing_bytes = 0;
+	for (uint32_t r = 0; r < m->rank_count; r++) {
+		uint64_t *sum = &on_device[m->ranks[r].device];
+
+		*sum += m->ranks[r].weight_bytes - m->kept[r].bytes;
+		m->missing_bytes = CTN_MAX(m->missing_bytes, *sum);
+	}
+}
+
 /* The workspace leaves, and the KV blocks that no paused request holds. */
 static void leave(struct sched_model *m)
 {
@@ -171,6 +184,7 @@ void sched_keep(struct ctn_sched *s, struct sched_model *m, const uint32_t *laye
 		CTN_ASSERT(n <= m->ranks[r].layer_count);
 		m->kept[r] = (struct sched_kept){n, n ? m->ranks[r].layer_bytes[n - 1] : 0};
 	}
+	sched_count_missing(m);
 	charge(s, m);
 }
 
@@ -202,6 +216,7 @@ void sched_drop_tail(struct ctn_sched *s, uint32_t model, uint32_t r, uint32_t l
 	uncharge(s, m);
 	leave(m);
 	*kept = (struct sched_kept){layers, layers ? m->ranks[r].layer_bytes[layers - 1] : 0};
+	sched_count_missing(m);
 	charge(s, m);
 	a = emit(s, CTN_ACT_DROP_TAIL);
 	a->model = model;
@@ -262,7 +277,7 @@ void sched_load(struct ctn_sched *s, uint32_t model, uint32_t kv_blocks, uint64_
 
 	CTN_ASSERT(m->state == CTN_SCHED_ABSENT && kv_blocks >= m->kv_admitted);
 	sched_learn_wait(s, m, now_ns);
-	m->load_bytes = sched_load_bytes(m);
+	m->load_bytes = m->missing_bytes;
 	m->load_started_ns = now_ns;
 	m->load_due_ns = now_ns + (uint64_t)(1e9 * sched_load_seconds(s, m));
 	uncharge(s, m);
@@ -272,6 +287,7 @@ void sched_load(struct ctn_sched *s, uint32_t model, uint32_t kv_blocks, uint64_
 	m->kv_budget = kv_blocks;
 	for (uint32_t r = 0; r < m->rank_count; r++)
 		m->kept[r] = (struct sched_kept){m->ranks[r].layer_count, m->ranks[r].weight_bytes};
+	m->missing_bytes = 0;
 	charge(s, m);
 	a = emit(s, CTN_ACT_LOAD);
 	a->model = model;

@@ -136,7 +136,7 @@ static double gain(const struct ctn_sched *s, struct sched_model *m, uint64_t no
 	/* After bursty gaps the chance only falls until the next request, after regular ones it
 	 * grows; if nothing has come for long, the past says no more. */
 	if (gain_s >= LEAST_GAIN_S)
-		m->check_ns = now_ns + RETRY_NS;
+		m->check_ns = now_ns + CTN_MAX(RETRY_NS, (now_ns - g->last_ns) / 8);
 	else if (g->shape > 1 && now_ns < g->last_ns + 2 * scale_ns)
 		m->check_ns = now_ns + CTN_MAX(LEAST_WAKE_NS, scale_ns / 20);
 	else
@@ -158,7 +158,7 @@ static void load_ahead(struct ctn_sched *s, uint64_t busy, uint64_t now_ns)
 			continue;
 		gain_s = gain(s, m, now_ns);
 		s->wake_ns = CTN_MIN(s->wake_ns, m->check_ns);
-		if (gain_s >= most && sched_load_bytes(m)) {
+		if (gain_s >= most && m->missing_bytes) {
 			most = gain_s;
 			best = m;
 		}

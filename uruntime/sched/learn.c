@@ -92,32 +92,6 @@ double sched_rate(const struct sched_model *m)
 
 /* ---- loads and steps -------------------------------------------------------------------- */
 
-uint64_t sched_load_bytes(const struct sched_model *m)
-{
-	uint64_t on_device[CTN_SCHED_MAX_DEVICES] = {0}, most = 0;
-
-	for (uint32_t r = 0; r < m->rank_count; r++) {
-		uint64_t *sum = &on_device[m->ranks[r].device];
-
-		*sum += m->ranks[r].weight_bytes - m->kept[r].bytes;
-		most = CTN_MAX(most, *sum);
-	}
-	return most;
-}
-
-uint64_t sched_whole_bytes(const struct sched_model *m)
-{
-	uint64_t on_device[CTN_SCHED_MAX_DEVICES] = {0}, most = 0;
-
-	for (uint32_t r = 0; r < m->rank_count; r++) {
-		uint64_t *sum = &on_device[m->ranks[r].device];
-
-		*sum += m->ranks[r].weight_bytes;
-		most = CTN_MAX(most, *sum);
-	}
-	return most;
-}
-
 double sched_seconds_per_byte(const struct ctn_sched *s)
 {
 	return s->loads_seen ? s->seconds_per_byte : PRIOR_SECONDS_PER_BYTE;
@@ -125,7 +99,7 @@ double sched_seconds_per_byte(const struct ctn_sched *s)
 
 double sched_load_seconds(const struct ctn_sched *s, const struct sched_model *m)
 {
-	return sched_seconds_per_byte(s) * (double)sched_load_bytes(m);
+	return sched_seconds_per_byte(s) * (double)m->missing_bytes;
 }
 
 void sched_learn_wait(struct ctn_sched *s, const struct sched_model *m, uint64_t now_ns)

@@ -37,7 +37,8 @@ static bool in_parts(const struct ctn_sched *s, const struct sched_model *m)
 
 static double loss(const struct ctn_sched *s, const struct sched_model *m, double share)
 {
-	double delay_s = s->load_wait_s + share * m->whole_bytes * sched_seconds_per_byte(s);
+	double delay_s =
+		s->load_wait_s + share * (double)m->whole_bytes * sched_seconds_per_byte(s);
 
 	return share > 0 ? m->chance * (delay_s + 0.5 * sched_rate(m) * delay_s * delay_s) : 0;
 }
@@ -45,12 +46,11 @@ static double loss(const struct ctn_sched *s, const struct sched_model *m, doubl
 void sched_value(const struct ctn_sched *s, struct sched_model *m, uint64_t now_ns)
 {
 	m->chance = m->queued ? 1 : sched_chance(s, m, HORIZON_S, now_ns);
-	m->whole_bytes = (double)sched_whole_bytes(m);
 }
 
 static double missing_share(const struct sched_model *m)
 {
-	return m->whole_bytes > 0 ? (double)sched_load_bytes(m) / m->whole_bytes : 0;
+	return m->whole_bytes ? (double)m->missing_bytes / (double)m->whole_bytes : 0;
 }
 
 double sched_loss(const struct ctn_sched *s, const struct sched_model *m)

@@ -155,6 +155,8 @@ int ctn_sched_add_model(struct ctn_sched *s, const struct ctn_sched_model *model
 		if (m->ranks[r].stage == 0)
 			m->first_stage |= 1ull << m->ranks[r].device;
 	}
+	sched_count_missing(m);
+	m->whole_bytes = m->missing_bytes;
 	if (!sched_fits(s, m, 1, NULL)) {
 		too_large(s, m, err);
 		rc = -EFBIG;

@@ -66,7 +66,7 @@ struct sched_model {
 	uint64_t drains_from; /* default: it drains what came before this arrival */
 	uint64_t check_ns;    /* default: a load ahead is worth nothing before */
 	/* Scratch of room.c: what the loss is computed from; how much it keeps. */
-	double chance, whole_bytes;
+	double chance;
 	uint64_t queue_head;
 	uint32_t level;
 	bool stepped; /* scratch of steps.c */
@@ -82,6 +82,8 @@ struct sched_model {
 	uint64_t host_missing; /* bytes of its parts that the pool lacks */
 
 	struct sched_gaps gaps;
+	/* On the device that has, or lacks, the most of it: all its weights; what is missing. */
+	uint64_t whole_bytes, missing_bytes;
 	uint64_t load_bytes; /* of the load that runs: the most on one device */
 	uint64_t load_started_ns, load_due_ns, loaded_ns;
 	double step_s; /* average of its steps; 0: none yet */
@@ -184,6 +186,8 @@ void sched_list_insert(struct ctn_sched *s, struct sched_list *list, uint32_t be
 void sched_list_append(struct ctn_sched *s, struct sched_list *list, uint32_t slot);
 void sched_list_remove(struct ctn_sched *s, struct sched_list *list, uint32_t slot);
 
+/* Its missing_bytes anew. */
+void sched_count_missing(struct sched_model *m);
 /* The model is ABSENT, and of its weights each rank keeps so many layers; NULL: none. */
 void sched_keep(struct ctn_sched *s, struct sched_model *m, const uint32_t *layers);
 /* The model is ABSENT and has no weights. */
@@ -202,10 +206,6 @@ double sched_chance(const struct ctn_sched *s, const struct sched_model *m, doub
 		    uint64_t now_ns);
 /* Requests per second while they come. */
 double sched_rate(const struct sched_model *m);
-/* Bytes of that load on the device that gets the most. */
-uint64_t sched_load_bytes(const struct sched_model *m);
-/* All its weights on that device. */
-uint64_t sched_whole_bytes(const struct sched_model *m);
 double sched_seconds_per_byte(const struct ctn_sched *s);
 /* Expected seconds of a load of all that `m` lacks. */
 double sched_load_seconds(const struct ctn_sched *s, const struct sched_model *m);
