@@ -27,6 +27,7 @@
 
 #define MARGIN        0.3   /* of the gain of a load ahead: what is lost is less sure */
 #define LEAST_GAIN_S  0.003 /* seconds of waiting that a load ahead must save */
+#define LEAST_SHARE   0.2   /* and of the seconds that the load takes */
 #define RETRY_NS      (20 * 1000000ull)
 #define LEAST_WAKE_NS (50 * 1000000ull)
 
@@ -158,6 +159,8 @@ static void load_ahead(struct ctn_sched *s, uint64_t busy, uint64_t now_ns)
 			continue;
 		gain_s = gain(s, m, now_ns);
 		s->wake_ns = CTN_MIN(s->wake_ns, m->check_ns);
+		if (gain_s < LEAST_SHARE * sched_load_seconds(s, m))
+			continue;
 		if (gain_s >= most && m->missing_bytes) {
 			most = gain_s;
 			best = m;

@@ -17,6 +17,9 @@
 #define LEAST_SHARE (1.0 / 64)
 #define FAR         8.0
 
+/* A silence of more than so many mean gaps breaks the pattern: the chance falls with its length. */
+#define LONG 5.0
+
 /* Before anything was heard: a request every PRIOR_GAP_S, in bursts. */
 #define PRIOR_GAP_S 10.0
 #define PRIOR_CV    1.5
@@ -80,8 +83,9 @@ double sched_chance(const struct ctn_sched *s, const struct sched_model *m, doub
 	}
 	if (g->count == 0)
 		return 0;
-	idle_s = (double)(now_ns - g->last_ns) / 1e9;
-	return -expm1(pow(idle_s / g->scale_s, g->shape) -
+	idle_s = CTN_MAX((double)(now_ns - g->last_ns) / 1e9, 1e-9);
+	return CTN_MIN(1, LONG * g->mean_s / idle_s) *
+	       -expm1(pow(idle_s / g->scale_s, g->shape) -
 		      pow((idle_s + within_s) / g->scale_s, g->shape));
 }
 
