@@ -46,7 +46,7 @@ static void admit(struct ctn_sched *s, uint32_t model, uint64_t now_ns)
 {
 	struct sched_model *m = &s->models[model];
 
-	while (m->queue.head != NO_REQUEST && m->admitted < m->max_sequences) {
+	while (m->queue.head != NO_REQUEST && m->admitted < m->max_sequences && !m->cancelling) {
 		const struct sched_request *q = &s->requests[m->queue.head];
 		uint32_t blocks = m->kv_admitted + q->kv_blocks;
 

@@ -89,18 +89,23 @@ static uint64_t brings(const struct ctn_sched *s, const struct sched_model *m, u
 	return sum;
 }
 
-/* Runs, or will run requests that came before it began to drain. */
-static bool busy(const struct sched_model *m)
+/* Runs, or will run requests that came before it began to drain. One that waits for more KV itself
+ * will not. */
+static bool busy(const struct ctn_sched *s, const struct sched_model *m)
 {
-	return m->admitted || sched_steps(m) ||
-	       (m->queued && m->state == CTN_SCHED_RESIDENT &&
-		(!m->drains || m->queue_head < m->drains_from));
+	if (m->admitted || sched_steps(m))
+		return true;
+	return m->queued && m->state == CTN_SCHED_RESIDENT &&
+	       (!m->drains || sched_head_arrival(s, m) < m->drains_from) &&
+	       s->requests[m->queue.head].kv_blocks <= m->kv_budget;
 }
 
-static bool may_be_victim(const struct sched_model *v, const struct sched_model *m)
+static bool may_be_victim(const struct ctn_sched *s, const struct sched_model *v,
+			  const struct sched_model *m)
 {
-	return v != m && !v->pinned && v->state != CTN_SCHED_LOADING && sched_holds(v) &&
-	       (v->priority <= m->priority || !busy(v)) &&
+	return v != m && !(v->pinned && v->state == CTN_SCHED_RESIDENT) &&
+	       v->state != CTN_SCHED_LOADING && sched_holds(v) &&
+	       (v->priority <= m->priority || !busy(s, v)) &&
 	       (v->state == CTN_SCHED_RESIDENT || !v->admitted);
 }
 
@@ -139,7 +144,7 @@ static double price(const struct ctn_sched *s, const struct sched_model *v,
 	double after = CTN_MAX(1 - (double)level / LEVELS, before);
 	double more = loss(s, v, after) - loss(s, v, before);
 
-	if (v->level == LEVELS && busy(v) && !v->drains)
+	if (v->level == LEVELS && busy(s, v) && !v->drains)
 		more += m->queued * v->step_s;
 	return more;
 }
@@ -159,7 +164,7 @@ static double choose(struct ctn_sched *s, const struct sched_model *m,
 			struct sched_model *v = &s->models[i];
 			uint32_t levels[2] = {0, 0};
 
-			if (v->level == 0 || (idle_only && busy(v)))
+			if (v->level == 0 || (idle_only && busy(s, v)))
 				continue;
 			if (in_parts(s, v)) {
 				levels[0] = deepest_level(s, v, need);
@@ -223,8 +228,7 @@ bool sched_make_room(struct ctn_sched *s, struct sched_model *m, uint32_t blocks
 	for (uint32_t i = 0; i < s->model_count; i++) {
 		struct sched_model *v = &s->models[i];
 
-		v->queue_head = sched_head_arrival(s, v);
-		v->level = may_be_victim(v, m) && v->barrier == UINT64_MAX ? LEVELS : 0;
+		v->level = may_be_victim(s, v, m) && v->barrier == UINT64_MAX ? LEVELS : 0;
 		if (v->level)
 			sched_value(s, v, now_ns);
 	}
@@ -233,18 +237,18 @@ bool sched_make_room(struct ctn_sched *s, struct sched_model *m, uint32_t blocks
 	for (uint32_t i = 0; i < s->model_count; i++) {
 		struct sched_model *v = &s->models[i];
 
-		if (v->level == LEVELS || !may_be_victim(v, m) || v->barrier != UINT64_MAX)
+		if (v->level == LEVELS || !may_be_victim(s, v, m) || v->barrier != UINT64_MAX)
 			v->level = LEVELS;
 		else {
 			actions += v->rank_count;
-			draining |= busy(v);
+			draining |= busy(s, v);
 		}
 	}
 	if (draining) {
 		for (uint32_t i = 0; i < s->model_count; i++) {
 			struct sched_model *v = &s->models[i];
 
-			if (v->level == LEVELS)
+			if (v->level == LEVELS || !busy(s, v))
 				continue;
 			if (!v->drains)
 				v->drains_from = s->arrivals;

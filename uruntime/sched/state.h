@@ -67,7 +67,6 @@ struct sched_model {
 	uint64_t check_ns;    /* default: a load ahead is worth nothing before */
 	/* Scratch of room.c: what the loss is computed from; how much it keeps. */
 	double chance;
-	uint64_t queue_head;
 	uint32_t level;
 	bool stepped; /* scratch of steps.c */
 

@@ -41,7 +41,7 @@ static uint64_t oldest(const struct ctn_sched *s, const struct sched_model *m)
 
 static bool may_step(const struct sched_model *m)
 {
-	return (m->ready || m->queued) && m->state != CTN_SCHED_ABSENT &&
+	return (m->ready || m->queued) && m->state != CTN_SCHED_ABSENT && !m->cancelling &&
 	       sched_steps(m) < m->max_steps;
 }
 

@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Every policy against random traffic in a world that keeps accounts of its own: parts of models,
+ * loads that are cancelled, steps in a pipeline. What sched orders must be possible there, all work
+ * ends, and nothing waits while nothing happens.
+ */
+#include "test.h"
+#include "sched/sched.h"
+
+#include <string.h>
+
+#define MODELS   8
+#define REQUESTS 96
+#define DEVICES  2
+#define LAYERS   10
+#define GRANULE  16
+
+enum phase { FREE, WAITING, ADMITTED, STEPPING, REFUSED };
+
+struct mode {
+	const char *policy;
+	bool parts, cancels, pool_known, exclusive;
+	uint32_t max_steps;
+};
+
+struct world {
+	const struct mode *mode;
+	struct ctn_sched *s;
+	uint64_t now, capacity[DEVICES];
+	uint64_t layer[MODELS];
+	uint32_t kept[MODELS][DEVICES], budget[MODELS], steps[MODELS];
+	enum ctn_sched_state state[MODELS];
+	bool cancelled[MODELS], pinned[MODELS];
+	enum phase phase[REQUESTS];
+	uint32_t model_of[REQUESTS], blocks[REQUESTS], step_of[REQUESTS];
+	uint32_t first_step[MODELS], newest_step[MODELS], advanced[MODELS];
+	uint64_t due[MODELS]; /* of its load */
+	uint32_t drops, tails, cancels, loads, loads_ahead;
+};
+
+static uint32_t rnd(uint64_t *state)
+{
+	*state = *state * 6364136223846793005ull + 1442695040888963407ull;
+	return (uint32_t)(*state >> 33);
+}
+
+static uint64_t kv(uint32_t blocks)
+{
+	return (8ull * blocks + GRANULE - 1) / GRANULE * GRANULE;
+}
+
+/* By a walk over everything, each time. */
+static uint64_t used(const struct world *w, uint32_t d)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t m = 0; m < MODELS; m++) {
+		sum += w->layer[m] * w->kept[m][d] + kv(w->budget[m]);
+		if (w->state[m] != CTN_SCHED_ABSENT)
+			sum += (LAYERS - w->kept[m][d]) * w->layer[m] + 32;
+	}
+	return sum;
+}
+
+static uint32_t count(const struct world *w, uint32_t m, enum phase phase)
+{
+	uint32_t n = 0;
+
+	for (uint32_t q = 0; q < REQUESTS; q++)
+		n += w->phase[q] == phase && (m == MODELS || w->model_of[q] == m);
+	return n;
+}
+
+static uint32_t blocks_held(const struct world *w, uint32_t m)
+{
+	uint32_t n = 0;
+
+	for (uint32_t q = 0; q < REQUESTS; q++) {
+		if ((w->phase[q] == ADMITTED || w->phase[q] == STEPPING) && w->model_of[q] == m)
+			n += w->blocks[q];
+	}
+	return n;
+}
+
+static void obey_drop(struct world *w, uint32_t m)
+{
+	CU_ASSERT_NOT_EQUAL(w->state[m], CTN_SCHED_LOADING);
+	CU_ASSERT_EQUAL(w->steps[m], 0);
+	CU_ASSERT_FALSE(w->pinned[m] && w->state[m] != CTN_SCHED_ABSENT);
+	CU_ASSERT_EQUAL(count(w, m, ADMITTED), 0);
+	w->state[m] = CTN_SCHED_ABSENT;
+	w->budget[m] = 0;
+}
+
+static void obey(struct world *w, const struct ctn_sched_action *a)
+{
+	uint32_t m = a->model;
+
+	switch (a->type) {
+	case CTN_ACT_REFUSE:
+		CU_ASSERT_EQUAL(w->phase[a->request], WAITING);
+		w->phase[a->request] = REFUSED;
+		break;
+	case CTN_ACT_DROP:
+		obey_drop(w, m);
+		memset(w->kept[m], 0, sizeof(w->kept[m]));
+		w->drops++;
+		break;
+	case CTN_ACT_DROP_TAIL:
+		CU_ASSERT(w->mode->parts && a->layers < w->kept[m][a->rank]);
+		obey_drop(w, m);
+		w->kept[m][a->rank] = a->layers;
+		w->tails++;
+		break;
+	case CTN_ACT_LOAD:
+		CU_ASSERT_EQUAL(w->state[m], CTN_SCHED_ABSENT);
+		w->state[m] = CTN_SCHED_LOADING;
+		w->cancelled[m] = false;
+		w->due[m] = w->now + (2 * LAYERS - w->kept[m][0] - w->kept[m][1]) * 10000000ull;
+		w->loads++;
+		w->loads_ahead += count(w, m, WAITING) == 0;
+		break;
+	case CTN_ACT_CANCEL:
+		CU_ASSERT(w->mode->cancels && w->state[m] == CTN_SCHED_LOADING && !w->cancelled[m]);
+		CU_ASSERT_EQUAL(count(w, m, WAITING) + count(w, m, ADMITTED), 0);
+		w->cancelled[m] = true;
+		w->cancels++;
+		break;
+	case CTN_ACT_KV_BUDGET:
+		CU_ASSERT(a->blocks >= blocks_held(w, m));
+		w->budget[m] = a->blocks;
+		break;
+	case CTN_ACT_ADMIT:
+		CU_ASSERT_EQUAL(w->phase[a->request], WAITING);
+		CU_ASSERT_NOT_EQUAL(w->state[m], CTN_SCHED_ABSENT);
+		w->phase[a->request] = ADMITTED;
+		CU_ASSERT(blocks_held(w, m) <= w->budget[m]);
+		break;
+	case CTN_ACT_STEP:
+		CU_ASSERT(w->steps[m] < w->mode->max_steps && count(w, m, ADMITTED) > 0);
+		CU_ASSERT_NOT_EQUAL(w->state[m], CTN_SCHED_ABSENT);
+		w->steps[m]++;
+		w->newest_step[m]++;
+		for (uint32_t q = 0; q < REQUESTS; q++) {
+			if (w->phase[q] == ADMITTED && w->model_of[q] == m) {
+				w->phase[q] = STEPPING;
+				w->step_of[q] = w->newest_step[m];
+			}
+		}
+		break;
+	case CTN_ACT_PREEMPT:
+	case CTN_ACT_STAGE:
+	case CTN_ACT_DROP_HOST:
+		CU_FAIL("nobody said that this is possible");
+		break;
+	}
+}
+
+static void tell(struct world *w, struct ctn_sched_event ev)
+{
+	struct ctn_sched_action actions[DEVICES * MODELS + 8];
+	bool more;
+
+	do {
+		uint32_t n = ctn_sched_event(w->s, w->now, &ev, actions, CTN_ARRAY_LEN(actions));
+
+		more = ctn_sched_more(w->s);
+		for (uint32_t i = 0; i < n; i++) {
+			obey(w, &actions[i]);
+			for (uint32_t d = 0; d < DEVICES; d++)
+				CU_ASSERT_FATAL(used(w, d) <= w->capacity[d]);
+		}
+		for (uint32_t d = 0; d < DEVICES && !more; d++)
+			CU_ASSERT_EQUAL(used(w, d), ctn_sched_charged(w->s, d));
+		ev = (struct ctn_sched_event){.type = CTN_EV_TIMER};
+	} while (more);
+}
+
+static void done(struct world *w, uint32_t q)
+{
+	w->phase[q] = FREE;
+	tell(w, (struct ctn_sched_event){.type = CTN_EV_REQUEST_DONE, .request = q});
+}
+
+static void make(struct world *w, const struct mode *mode, uint64_t *seed)
+{
+	static const uint64_t granules[DEVICES] = {GRANULE, GRANULE};
+	struct ctn_sched_config cfg = {.policy = mode->policy,
+				       .device_count = DEVICES,
+				       .device_bytes = w->capacity,
+				       .granules = granules,
+				       .max_models = MODELS,
+				       .max_requests = REQUESTS,
+				       .partial_drops = mode->parts,
+				       .cancels = mode->cancels,
+				       .stages = mode->pool_known,
+				       .exclusive_steps = mode->exclusive};
+
+	*w = (struct world){.mode = mode, .now = 1, .capacity = {2048, 2560}};
+	CU_ASSERT_EQUAL_FATAL(ctn_sched_new(&cfg, &w->s, NULL), 0);
+	for (uint32_t m = 0; m < MODELS; m++) {
+		uint64_t layers[LAYERS];
+		struct ctn_sched_rank ranks[DEVICES];
+		struct ctn_sched_model model = {.rank_count = DEVICES,
+						.ranks = ranks,
+						.max_sequences = 1 + m % 5,
+						.max_steps = mode->max_steps};
+
+		w->layer[m] = GRANULE * (1 + rnd(seed) % 8);
+		for (uint32_t i = 0; i < LAYERS; i++)
+			layers[i] = w->layer[m];
+		for (uint32_t r = 0; r < DEVICES; r++)
+			ranks[r] = (struct ctn_sched_rank){.device = r,
+							   .stage = r,
+							   .weight_bytes = LAYERS * w->layer[m],
+							   .workspace_bytes = 32,
+							   .kv_block_bytes = 8,
+							   .layer_bytes = layers,
+							   .layer_count = LAYERS};
+		CU_ASSERT_EQUAL_FATAL(ctn_sched_add_model(w->s, &model, NULL), 0);
+	}
+}
+
+static void load_ends(struct world *w, uint32_t m, uint64_t *seed)
+{
+	if (w->cancelled[m]) {
+		for (uint32_t r = 0; r < DEVICES; r++)
+			w->kept[m][r] += rnd(seed) % (LAYERS + 1 - w->kept[m][r]);
+		w->state[m] = CTN_SCHED_ABSENT;
+		if (blocks_held(w, m) == 0)
+			w->budget[m] = 0;
+		tell(w, (struct ctn_sched_event){.type = CTN_EV_LOAD_CANCELLED,
+						 .model = m,
+						 .kept_layers = w->kept[m]});
+		return;
+	}
+	w->state[m] = CTN_SCHED_RESIDENT;
+	for (uint32_t r = 0; r < DEVICES; r++)
+		w->kept[m][r] = LAYERS;
+	tell(w, (struct ctn_sched_event){.type = CTN_EV_LOAD_DONE, .model = m});
+}
+
+static void step_ends(struct world *w, uint32_t m, uint64_t *seed)
+{
+	uint32_t step = w->newest_step[m] - w->steps[m] + 1;
+
+	for (uint32_t q = 0; q < REQUESTS; q++) {
+		if (w->phase[q] == STEPPING && w->model_of[q] == m && w->step_of[q] == step &&
+		    rnd(seed) % 3)
+			done(w, q);
+	}
+	/* The others go on. */
+	for (uint32_t q = 0; q < REQUESTS; q++) {
+		if (w->phase[q] == STEPPING && w->model_of[q] == m && w->step_of[q] == step)
+			w->phase[q] = ADMITTED;
+	}
+	w->steps[m]--;
+	tell(w, (struct ctn_sched_event){.type = CTN_EV_STEP_DONE, .model = m});
+}
+
+/* Something that the world owes happens; false: it owes nothing. */
+static bool progress(struct world *w, uint64_t *seed)
+{
+	uint32_t can[3 * MODELS], n = 0, pick;
+
+	for (uint32_t q = 0; q < REQUESTS; q++) {
+		if (w->phase[q] == REFUSED) {
+			done(w, q);
+			return true;
+		}
+	}
+	for (uint32_t m = 0; m < MODELS; m++) {
+		if (w->state[m] == CTN_SCHED_LOADING)
+			can[n++] = m;
+		/* A step waits for the layers. */
+		else if (w->steps[m])
+			can[n++] = MODELS + m;
+		if (w->mode->exclusive && w->steps[m] && w->advanced[m] < w->newest_step[m])
+			can[n++] = 2 * MODELS + m;
+	}
+	if (n == 0)
+		return false;
+	pick = can[rnd(seed) % n];
+	if (pick < MODELS) {
+		w->now = CTN_MAX(w->now, w->due[pick]);
+		load_ends(w, pick, seed);
+	} else if (pick < 2 * MODELS) {
+		w->advanced[pick - MODELS] = w->steps[pick - MODELS] == 1
+						     ? w->newest_step[pick - MODELS]
+						     : w->advanced[pick - MODELS];
+		step_ends(w, pick - MODELS, seed);
+	} else {
+		w->advanced[pick - 2 * MODELS] = w->newest_step[pick - 2 * MODELS];
+		tell(w, (struct ctn_sched_event){.type = CTN_EV_STEP_ADVANCED,
+						 .model = pick - 2 * MODELS});
+	}
+	return true;
+}
+
+/* With requests that wait and nothing under way, sched must at least want to be woken. */
+static void check_not_stuck(struct world *w)
+{
+	bool under_way = count(w, MODELS, REFUSED) > 0;
+
+	for (uint32_t m = 0; m < MODELS; m++)
+		under_way |= w->state[m] == CTN_SCHED_LOADING || w->steps[m];
+	if (!under_way && count(w, MODELS, WAITING) + count(w, MODELS, ADMITTED) > 0)
+		CU_ASSERT_NOT_EQUAL(ctn_sched_wake_ns(w->s), UINT64_MAX);
+}
+
+static void random_run(const struct mode *mode, uint64_t seed, struct world *w)
+{
+	make(w, mode, &seed);
+	for (uint32_t i = 0; i < 4000; i++) {
+		uint32_t r = rnd(&seed) % 100, q = rnd(&seed) % REQUESTS;
+		uint32_t m = rnd(&seed) % MODELS;
+
+		w->now += rnd(&seed) % 50000000;
+		if (r < 40 && w->phase[q] == FREE) {
+			w->phase[q] = WAITING;
+			w->model_of[q] = m;
+			w->blocks[q] = 1 + rnd(&seed) % 6;
+			tell(w, (struct ctn_sched_event){.type = CTN_EV_ARRIVAL,
+							 .model = m,
+							 .request = q,
+							 .kv_blocks = w->blocks[q]});
+		} else if (r < 45 && (w->phase[q] == WAITING || w->phase[q] == ADMITTED)) {
+			done(w, q);
+		} else if (r < 46) {
+			w->pinned[m] = !w->pinned[m];
+			tell(w,
+			     (struct ctn_sched_event){
+				     .type = w->pinned[m] ? CTN_EV_PIN : CTN_EV_UNPIN, .model = m});
+		} else if (r < 48) {
+			tell(w, (struct ctn_sched_event){.type = CTN_EV_TIMER});
+		} else {
+			progress(w, &seed);
+		}
+		check_not_stuck(w);
+	}
+	for (uint32_t m = 0; m < MODELS; m++) {
+		w->pinned[m] = false;
+		tell(w, (struct ctn_sched_event){.type = CTN_EV_UNPIN, .model = m});
+	}
+	/* What is there ends, in a bounded number of things that happen. */
+	for (uint32_t i = 0; i < 5000 && count(w, MODELS, FREE) < REQUESTS; i++) {
+		w->now += 10000000;
+		if (!progress(w, &seed))
+			tell(w, (struct ctn_sched_event){.type = CTN_EV_TIMER});
+		check_not_stuck(w);
+	}
+	CU_ASSERT_EQUAL(count(w, MODELS, FREE), REQUESTS);
+	ctn_sched_free(w->s);
+}
+
+static void test_random_events_under_every_policy(void)
+{
+	static const struct mode modes[] = {
+		{.policy = "lru", .max_steps = 1},
+		{.policy = "lru", .pool_known = true, .exclusive = true, .max_steps = 2},
+		{.policy = "default", .max_steps = 1},
+		{.policy = "default", .parts = true, .cancels = true, .max_steps = 1},
+		{.policy = "default", .parts = true, .pool_known = true, .max_steps = 2},
+		{.policy = "default",
+		 .parts = true,
+		 .cancels = true,
+		 .pool_known = true,
+		 .max_steps = 1},
+		{.policy = "default",
+		 .parts = true,
+		 .cancels = true,
+		 .pool_known = true,
+		 .exclusive = true,
+		 .max_steps = 2},
+	};
+
+	for (size_t i = 0; i < CTN_ARRAY_LEN(modes); i++) {
+		uint32_t drops = 0, tails = 0, cancels = 0, ahead = 0;
+
+		for (uint64_t seed = 1; seed <= 12; seed++) {
+			struct world w;
+
+			random_run(&modes[i], seed, &w);
+			drops += w.drops;
+			tails += w.tails;
+			cancels += w.cancels;
+			ahead += w.loads_ahead;
+		}
+		/* The run has seen what it is about. */
+		CU_ASSERT(drops + tails > 100);
+		CU_ASSERT_EQUAL(tails > 0, modes[i].parts);
+		CU_ASSERT_EQUAL(ahead > 0, modes[i].cancels && modes[i].pool_known);
+		CU_ASSERT_EQUAL(cancels > 0, modes[i].cancels && modes[i].pool_known);
+	}
+}
+
+CTN_TESTS("sched_policies", CTN_TEST(test_random_events_under_every_policy))
