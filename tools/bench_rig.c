@@ -25,7 +25,7 @@ static uint64_t frames_bytes(const struct ctn_bench_rig *rig)
 
 static int open_pool(struct ctn_bench_rig *rig, const char *spec, struct ctn_err *err)
 {
-	struct ctn_pool_config cfg = {.node = -1, .hot_bytes = UINT64_MAX};
+	struct ctn_pool_config cfg = {.node = -1, .hot_bytes = UINT64_MAX, .temporary = true};
 	uint64_t need = frames_bytes(rig);
 	struct ctn_opts opts = {0};
 	struct ctn_pool_stats stats;

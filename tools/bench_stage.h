@@ -105,7 +105,7 @@ struct ctn_stage_samples {
 	struct ctn_stage_run *ours, *peers, *hashed;
 	uint32_t rounds, hash_rounds;
 	bool with_peer;
-	char method_why[256], pool_why[256];
+	char method_why[256], pool_why[512];
 	const char *provider;
 	double huge_ratio;
 };

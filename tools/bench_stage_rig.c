@@ -46,10 +46,11 @@ int ctn_stage_rig_open(struct ctn_stage_file *file, const struct ctn_stage_rig_c
 	struct ctn_pool_config pool = {
 		.provider = cfg->provider,
 		.bytes = ctn_align_up(file->part.frame_bytes, CTN_EXTENT_ALIGN),
-		.hot_bytes = UINT64_MAX,
-		.node = -1};
+		.node = -1,
+		.temporary = true};
 	int rc;
 
+	pool.hot_bytes = pool.bytes; /* all, also of kmod */
 	*rig = (struct ctn_stage_rig){.cfg = cfg, .file = file};
 	rc = ctn_pool_open(&pool, &rig->pool, err);
 	if (rc)

@@ -176,7 +176,7 @@ int ctn_verify_parts(struct ctn_plan *plan, bool fill, ctn_verify_failed_fn *fai
 		     struct ctn_verify_result *result, struct ctn_err *err)
 {
 	struct ctn_pool_config pool = {
-		.bytes = pool_bytes(plan), .hot_bytes = UINT64_MAX, .node = -1};
+		.bytes = pool_bytes(plan), .temporary = true, .hot_bytes = UINT64_MAX, .node = -1};
 	struct ctn_stage_config stage = {.method = -1, .hash = true};
 	struct run *run = calloc(1, sizeof(*run));
 	uint64_t begun = ctn_now_ns(), total = 0;

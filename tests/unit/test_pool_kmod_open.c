@@ -178,6 +178,37 @@ static void test_other_sizes(void)
 	module_free(&m);
 }
 
+/* Tools take a pool of their own, beside the daemon's, and leave none. */
+static void test_temporary_pools(void)
+{
+	struct computron_info info = {0}, after = {0};
+	struct ctn_pool_config cfg;
+	struct ctn_pool *daemon, *a, *b;
+	struct ctn_pool_stats s;
+	struct module m;
+	int dev;
+
+	module_new(&m);
+	daemon = module_pool(&m, 8 * CTN_MIB, 0);
+	cfg = module_config(&m, 16 * CTN_MIB, 0);
+	cfg.temporary = true;
+	dev = module_device(&m);
+	CU_ASSERT_EQUAL(MODULE_CALL(&m, dev, COMPUTRON_IOC_INFO, &info), 0);
+	CU_ASSERT_EQUAL_FATAL(ctn_pool_open(&cfg, &a, NULL), 0);
+	CU_ASSERT_EQUAL_FATAL(ctn_pool_open(&cfg, &b, NULL), 0);
+	ctn_test_clean(a, 1, CTN_MIB);
+	ctn_test_books(b, 16 * CTN_MIB, 0, 0, 0, 0);
+	ctn_pool_get_stats(daemon, false, &s);
+	CU_ASSERT_EQUAL(s.frames, 0);
+	ctn_pool_close(a);
+	ctn_pool_close(b);
+	CU_ASSERT_EQUAL(MODULE_CALL(&m, dev, COMPUTRON_IOC_INFO, &after), 0);
+	CU_ASSERT_EQUAL(after.pools, info.pools);
+	m.sys->close(m.sys->ctx, dev);
+	ctn_pool_close(daemon);
+	module_free(&m);
+}
+
 /* ---- faults ------------------------------------------------------------------------------ */
 
 static void test_no_memory(void)
@@ -402,5 +433,6 @@ static void test_staging_into_it(void)
 
 CTN_TESTS("pool_kmod_open", CTN_TEST(test_another_provider_stands_in), CTN_TEST(test_abi),
 	  CTN_TEST(test_it_is_the_first_choice), CTN_TEST(test_names), CTN_TEST(test_other_sizes),
-	  CTN_TEST(test_no_memory), CTN_TEST(test_clean_is_read_only), CTN_TEST(test_hot_segments),
+	  CTN_TEST(test_temporary_pools), CTN_TEST(test_no_memory),
+	  CTN_TEST(test_clean_is_read_only), CTN_TEST(test_hot_segments),
 	  CTN_TEST(test_the_kernels_figures), CTN_TEST(test_staging_into_it))

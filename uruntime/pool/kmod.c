@@ -104,6 +104,8 @@ static void kmod_close(struct ctn_pool *pool)
 	}
 	ctn_kmod_unmap(p);
 	p->sys->close(p->sys->ctx, p->fd);
+	if (p->temporary)
+		ctn_kmod_destroy(p->sys, p->name);
 	pthread_mutex_destroy(&p->lock);
 	free(p);
 }
@@ -168,6 +170,7 @@ static int kmod_open(const struct ctn_pool_config *cfg, struct ctn_pool **pool, 
 		return rc;
 	}
 	p->fd = opened.fd;
+	p->temporary = cfg->temporary;
 	memcpy(p->name, opened.name, sizeof(p->name));
 	pthread_mutex_init(&p->lock, NULL);
 	rc = begin(p, cfg, err);

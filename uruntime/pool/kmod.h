@@ -40,6 +40,7 @@ struct kmod_pool {
 	const struct ctn_kmod_sys *sys;
 	int fd; /* a writer's pool file, not blocking */
 	char name[COMPUTRON_NAME_BYTES];
+	bool temporary;
 	struct ctn_memory *segments; /* addresses never change */
 	uint32_t segment_count;
 	uint32_t segment_units; /* the last segment may be shorter */
@@ -111,6 +112,9 @@ struct kmod_opened {
  */
 int ctn_kmod_open_pool(const struct ctn_kmod_sys *sys, const struct ctn_pool_config *cfg,
 		       struct kmod_opened *opened, struct ctn_err *err);
+
+/* Ends a pool that nobody has open. */
+void ctn_kmod_destroy(const struct ctn_kmod_sys *sys, const char *name);
 
 /* ---- kmod_map.c ------------------------------------------------------------------------- */
 

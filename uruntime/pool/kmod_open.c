@@ -3,8 +3,10 @@
 #include "pool/kmod.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define DEFAULT_NAME "computron"
 #define TRIES        4 /* somebody else makes or ends the pool between two calls */
@@ -138,13 +140,40 @@ static int open_existing(const struct ctn_kmod_sys *sys, int dev, const struct c
 	return rc ? rc : -ENOENT;
 }
 
+void ctn_kmod_destroy(const struct ctn_kmod_sys *sys, const char *name)
+{
+	struct computron_pool_destroy d = {0};
+	int dev = open_device(sys, NULL), rc;
+
+	if (dev < 0)
+		return;
+	memcpy(d.name, name, CTN_MIN(strlen(name), sizeof(d.name) - 1));
+	rc = CTN_KMOD_CALL(sys, dev, COMPUTRON_IOC_POOL_DESTROY, &d);
+	if (rc)
+		ctn_warn("pool %s stays: %s", name, strerror(-rc));
+	sys->close(sys->ctx, dev);
+}
+
+/* Of a temporary pool: nobody else's, not even of this process. */
+static void make_name(char *name, size_t len)
+{
+	static atomic_uint count;
+
+	snprintf(name, len, "temporary-%d-%u", (int)getpid(), atomic_fetch_add(&count, 1));
+}
+
 int ctn_kmod_open_pool(const struct ctn_kmod_sys *sys, const struct ctn_pool_config *cfg,
 		       struct kmod_opened *o, struct ctn_err *err)
 {
 	const char *name = cfg->name ? cfg->name : DEFAULT_NAME;
+	char own[COMPUTRON_NAME_BYTES];
 	struct computron_info info;
 	int dev, rc;
 
+	if (cfg->temporary) {
+		make_name(own, sizeof(own));
+		name = own;
+	}
 	if (strlen(name) >= sizeof(o->name))
 		return ctn_err_set(err, -EINVAL, "pool: a name has at most %zu bytes, found \"%s\"",
 				   sizeof(o->name) - 1, name);

@@ -75,6 +75,7 @@ struct ctn_kmod_sys {
 struct ctn_pool_config {
 	const char *provider;   /* "kmod", "hugetlb", "thp", "plain", "lossy"; NULL: the best */
 	const char *name;       /* kmod: the pool's name, NULL: "computron"; else NULL */
+	bool temporary;         /* kmod: a pool of its own, which ends with ctn_pool_close */
 	uint64_t bytes;         /* whole pool, rounded down to CTN_EXTENT_ALIGN */
 	bool bytes_wished;      /* kmod: a pool that is there already is taken whatever its size */
 	uint64_t hot_bytes;     /* whole segments that fit in it are hot; UINT64_MAX: as the
