@@ -87,6 +87,13 @@ void ctn_sched_model_state(const struct ctn_sched *s, uint32_t model,
 	*state = (struct ctn_sched_model_state){.state = s->models[model].state};
 }
 
+int ctn_sched_share(struct ctn_sched *s, uint32_t model, uint32_t rank, uint32_t layer,
+		    uint32_t frame, uint64_t bytes)
+{
+	CTN_ASSERT(layer < s->models[model].layers[rank]);
+	return 0;
+}
+
 uint64_t ctn_sched_charged(const struct ctn_sched *s, uint32_t device)
 {
 	return 0;

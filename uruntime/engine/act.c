@@ -289,12 +289,27 @@ static void loaded(struct engine_model *m, const struct ctn_pager_event *pev)
 	engine_tell(m->engine, &ev);
 }
 
+/* Told to sched at once: it decides nothing, and its mirror then has less than before. */
+static void shared(struct ctn_engine *e, const struct engine_model *m,
+		   const struct ctn_pager_event *pev)
+{
+	uint32_t first = m->plan->ranks[pev->rank].first_layer;
+
+	if (ctn_sched_share(e->sched, m->sched_id, pev->rank, pev->layer - first, pev->frame,
+			    pev->bytes))
+		ctn_warn("model %s: layer %u is charged though it is shared: out of memory",
+			 m->name, pev->layer);
+}
+
 void engine_pager_event(void *arg, const struct ctn_pager_event *pev)
 {
 	struct ctn_engine *e = arg;
 	struct engine_model *m = e->by_pager[pev->model];
-	struct ctn_sched_event ev = {.model = m->sched_id, .bytes = pev->bytes};
+	struct ctn_sched_event ev = {.bytes = pev->bytes};
 
+	if (!m)
+		return; /* it was refused when the pager knew it already: nothing of it is loaded */
+	ev.model = m->sched_id;
 	switch (pev->type) {
 	case CTN_PAGER_LOADED:
 		loaded(m, pev);
@@ -306,6 +321,7 @@ void engine_pager_event(void *arg, const struct ctn_pager_event *pev)
 		host_need(e, m, pev->bytes);
 		break;
 	case CTN_PAGER_SHARED:
+		shared(e, m, pev);
 		break;
 	case CTN_PAGER_FRAME_LOST:
 		ev.type = CTN_EV_FRAME_LOST;

@@ -40,6 +40,9 @@ uint64_t sched_device_charge(const struct ctn_sched *s, const struct sched_model
 bool sched_fits(const struct ctn_sched *s, const struct sched_model *m, uint32_t blocks,
 		bool (*beside)(const struct sched_model *))
 {
+	uint64_t common[CTN_SCHED_MAX_DEVICES];
+
+	sched_in_common(s, m, beside, common);
 	for (uint32_t d = 0; d < s->device_count; d++) {
 		uint64_t sum = sched_device_charge(s, m, d, blocks);
 
@@ -49,7 +52,7 @@ bool sched_fits(const struct ctn_sched *s, const struct sched_model *m, uint32_t
 			if (o != m && o->state != CTN_SCHED_ABSENT && beside(o))
 				sum += sched_device_charge(s, o, d, o->kv_budget);
 		}
-		if (sum > s->device_bytes[d])
+		if (sum - common[d] > s->device_bytes[d])
 			return false;
 	}
 	return true;
@@ -58,13 +61,18 @@ bool sched_fits(const struct ctn_sched *s, const struct sched_model *m, uint32_t
 void sched_lacking(const struct ctn_sched *s, const struct sched_model *m, uint32_t blocks,
 		   uint64_t need[CTN_SCHED_MAX_DEVICES])
 {
+	uint64_t there[CTN_SCHED_MAX_DEVICES];
+
 	for (uint32_t d = 0; d < s->device_count; d++)
 		need[d] = 0;
 	for (uint32_t r = 0; r < m->rank_count; r++)
 		need[m->ranks[r].device] +=
 			sched_rank_charge(s, m, r, blocks) - sched_held(s, m, r);
+	sched_there_already(s, m, there);
 	for (uint32_t d = 0; d < s->device_count; d++) {
-		uint64_t free_bytes = s->device_bytes[d] - s->charged[d];
+		uint64_t free_bytes = s->device_bytes[d] - (s->charged[d] - s->common[d]);
+
+		need[d] -= there[d];
 
 		need[d] = need[d] > free_bytes ? need[d] - free_bytes : 0;
 	}
@@ -141,7 +149,11 @@ static void charge(struct ctn_sched *s, const struct sched_model *m)
 		uint32_t d = m->ranks[r].device;
 
 		s->charged[d] += sched_held(s, m, r);
-		CTN_ASSERT(s->charged[d] <= s->device_bytes[d]);
+	}
+	for (uint32_t r = 0; r < m->rank_count; r++) {
+		uint32_t d = m->ranks[r].device;
+
+		CTN_ASSERT(s->charged[d] - s->common[d] <= s->device_bytes[d]);
 	}
 }
 
@@ -182,7 +194,8 @@ void sched_keep(struct ctn_sched *s, struct sched_model *m, const uint32_t *laye
 		uint32_t n = layers ? layers[r] : 0;
 
 		CTN_ASSERT(n <= m->ranks[r].layer_count);
-		m->kept[r] = (struct sched_kept){n, n ? m->ranks[r].layer_bytes[n - 1] : 0};
+		sched_set_kept(s, m, r,
+			       (struct sched_kept){n, n ? m->ranks[r].layer_bytes[n - 1] : 0});
 	}
 	sched_count_missing(m);
 	charge(s, m);
@@ -215,7 +228,9 @@ void sched_drop_tail(struct ctn_sched *s, uint32_t model, uint32_t r, uint32_t l
 	CTN_ASSERT(s->partial_drops && sched_may_drop(s, m) && layers < kept->layers);
 	uncharge(s, m);
 	leave(m);
-	*kept = (struct sched_kept){layers, layers ? m->ranks[r].layer_bytes[layers - 1] : 0};
+	sched_set_kept(
+		s, m, r,
+		(struct sched_kept){layers, layers ? m->ranks[r].layer_bytes[layers - 1] : 0});
 	sched_count_missing(m);
 	charge(s, m);
 	a = emit(s, CTN_ACT_DROP_TAIL);
@@ -277,7 +292,7 @@ void sched_load(struct ctn_sched *s, uint32_t model, uint32_t kv_blocks, uint64_
 
 	CTN_ASSERT(m->state == CTN_SCHED_ABSENT && kv_blocks >= m->kv_admitted);
 	sched_learn_wait(s, m, now_ns);
-	m->load_bytes = m->missing_bytes;
+	m->load_bytes = sched_load_bytes(s, m);
 	m->load_started_ns = now_ns;
 	m->load_due_ns = now_ns + (uint64_t)(1e9 * sched_load_seconds(s, m));
 	uncharge(s, m);
@@ -286,7 +301,9 @@ void sched_load(struct ctn_sched *s, uint32_t model, uint32_t kv_blocks, uint64_
 	m->last_used_ns = now_ns;
 	m->kv_budget = kv_blocks;
 	for (uint32_t r = 0; r < m->rank_count; r++)
-		m->kept[r] = (struct sched_kept){m->ranks[r].layer_count, m->ranks[r].weight_bytes};
+		sched_set_kept(
+			s, m, r,
+			(struct sched_kept){m->ranks[r].layer_count, m->ranks[r].weight_bytes});
 	m->missing_bytes = 0;
 	charge(s, m);
 	a = emit(s, CTN_ACT_LOAD);

@@ -96,6 +96,18 @@ double sched_rate(const struct sched_model *m)
 
 /* ---- loads and steps -------------------------------------------------------------------- */
 
+uint64_t sched_load_bytes(const struct ctn_sched *s, const struct sched_model *m)
+{
+	uint64_t on_device[CTN_SCHED_MAX_DEVICES] = {0}, there[CTN_SCHED_MAX_DEVICES], most = 0;
+
+	for (uint32_t r = 0; r < m->rank_count; r++)
+		on_device[m->ranks[r].device] += m->ranks[r].weight_bytes - m->kept[r].bytes;
+	sched_there_already(s, m, there);
+	for (uint32_t d = 0; d < s->device_count; d++)
+		most = CTN_MAX(most, on_device[d] - there[d]);
+	return most;
+}
+
 double sched_seconds_per_byte(const struct ctn_sched *s)
 {
 	return s->loads_seen ? s->seconds_per_byte : PRIOR_SECONDS_PER_BYTE;

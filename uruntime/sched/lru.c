@@ -124,7 +124,8 @@ static bool make_room(struct ctn_sched *s, struct sched_model *m, uint32_t block
 			sched_drop(s, i);
 	}
 	unmark(s, arrival);
-	return true;
+	/* What a victim shares with others has not become free. */
+	return make_room(s, m, blocks, arrival);
 }
 
 static bool is_pinned(const struct sched_model *m)

@@ -258,9 +258,11 @@ bool sched_make_room(struct ctn_sched *s, struct sched_model *m, uint32_t blocks
 	}
 	if (!sched_room(s, actions))
 		return false;
+	actions = s->action_count;
 	for (uint32_t i = 0; i < s->model_count; i++) {
 		if (s->models[i].level < LEVELS)
 			drop_to_level(s, i);
 	}
-	return true;
+	/* What a victim shares with others has not become free. */
+	return s->action_count > actions && sched_make_room(s, m, blocks, arrival, budget, now_ns);
 }

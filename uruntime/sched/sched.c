@@ -81,6 +81,8 @@ void ctn_sched_free(struct ctn_sched *s)
 	free(s->models);
 	free(s->order);
 	free(s->requests);
+	free(s->frames);
+	free(s->shares);
 	free(s);
 }
 
@@ -143,6 +145,7 @@ int ctn_sched_add_model(struct ctn_sched *s, const struct ctn_sched_model *model
 				  .max_steps = CTN_MAX(model->max_steps, 1u),
 				  .weight = model->weight > 0 ? model->weight : 1,
 				  .priority = model->priority,
+				  .shares = NO_SHARE,
 				  .queue = {NO_REQUEST, NO_REQUEST},
 				  .batch = {NO_REQUEST, NO_REQUEST}};
 	CTN_ASSERT(m->max_steps <= CTN_SCHED_MAX_STEPS);
@@ -351,5 +354,5 @@ void ctn_sched_model_state(const struct ctn_sched *s, uint32_t model,
 
 uint64_t ctn_sched_charged(const struct ctn_sched *s, uint32_t device)
 {
-	return s->charged[device];
+	return s->charged[device] - s->common[device];
 }

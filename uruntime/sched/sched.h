@@ -77,6 +77,15 @@ void ctn_sched_free(struct ctn_sched *sched);
 int ctn_sched_add_model(struct ctn_sched *sched, const struct ctn_sched_model *model,
 			struct ctn_err *err);
 
+/*
+ * Of the bytes of a layer (counted from the rank's first), `bytes` are those of a frame: whoever
+ * has a layer with this frame has them, and the device charges them once. Frames are numbered from
+ * 0, and lie on one device. At any time, from now on; decides nothing. -ENOMEM: they are charged to
+ * the model as before.
+ */
+int ctn_sched_share(struct ctn_sched *sched, uint32_t model, uint32_t rank, uint32_t layer,
+		    uint32_t frame, uint64_t bytes);
+
 /* Names of the policies, NULL-terminated; the first is the default. */
 const char *const *ctn_sched_policies(void);
 

@@ -43,10 +43,26 @@ struct sched_kept {
 	uint64_t bytes;
 };
 
+/* Bytes that layers of several models have in common, and that their device has once. */
+struct sched_frame {
+	uint64_t bytes;
+	uint32_t device;
+	uint32_t holders; /* layers with it that are kept */
+	uint64_t stamp;   /* of the last walk that met it */
+};
+
+/* One layer's use of a frame. */
+struct sched_share {
+	uint32_t rank, layer, frame;
+	uint32_t next; /* of the same model; NO_SHARE */
+};
+#define NO_SHARE UINT32_MAX
+
 struct sched_model {
 	struct ctn_sched_rank *ranks;
 	struct sched_kept *kept; /* by rank; while RESIDENT or LOADING: everything */
 	uint64_t *layer_bytes;   /* of all ranks, summed up; ranks point into it */
+	uint32_t shares;         /* the first one */
 	uint32_t rank_count;
 	uint32_t max_sequences;
 	uint32_t max_steps;
@@ -95,7 +111,13 @@ struct ctn_sched {
 	uint32_t device_count;
 	uint64_t device_bytes[CTN_SCHED_MAX_DEVICES];
 	uint64_t granule[CTN_SCHED_MAX_DEVICES];
-	uint64_t charged[CTN_SCHED_MAX_DEVICES];
+	uint64_t charged[CTN_SCHED_MAX_DEVICES]; /* to models, each as if it shared nothing */
+	uint64_t common[CTN_SCHED_MAX_DEVICES];  /* of these, bytes charged more than once */
+	struct sched_frame *frames;
+	uint32_t frame_count;
+	struct sched_share *shares;
+	uint32_t share_count, share_cap;
+	uint64_t stamp;
 	struct sched_model *models;
 	uint32_t model_count, max_models;
 	struct sched_request *requests;
@@ -158,7 +180,19 @@ static inline bool sched_holds(const struct sched_model *m)
 	return false;
 }
 
-/* Bytes that rank r of a model charges now. */
+/* ---- share.c ---- */
+
+/* Rank r of a model has so many of its layers from now on. */
+void sched_set_kept(struct ctn_sched *s, struct sched_model *m, uint32_t r, struct sched_kept kept);
+/* By device: of what the model lacks of its weights, the bytes that others have there. */
+void sched_there_already(const struct ctn_sched *s, const struct sched_model *m,
+			 uint64_t bytes[CTN_SCHED_MAX_DEVICES]);
+/* By device: what `m` and the models that `beside` accepts would be charged more than once. */
+void sched_in_common(const struct ctn_sched *s, const struct sched_model *m,
+		     bool (*beside)(const struct sched_model *),
+		     uint64_t bytes[CTN_SCHED_MAX_DEVICES]);
+
+/* Bytes that rank r of a model charges now, if it shares none. */
 uint64_t sched_held(const struct ctn_sched *s, const struct sched_model *m, uint32_t r);
 /* Bytes that a model charges on rank r's device with a KV budget of `blocks`. */
 uint64_t sched_rank_charge(const struct ctn_sched *s, const struct sched_model *m, uint32_t r,
@@ -205,6 +239,8 @@ double sched_chance(const struct ctn_sched *s, const struct sched_model *m, doub
 		    uint64_t now_ns);
 /* Requests per second while they come. */
 double sched_rate(const struct sched_model *m);
+/* Bytes that a load of all that `m` lacks moves to the device that gets the most. */
+uint64_t sched_load_bytes(const struct ctn_sched *s, const struct sched_model *m);
 double sched_seconds_per_byte(const struct ctn_sched *s);
 /* Expected seconds of a load of all that `m` lacks. */
 double sched_load_seconds(const struct ctn_sched *s, const struct sched_model *m);
