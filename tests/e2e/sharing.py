@@ -89,17 +89,17 @@ def share(manifests):
         return read, m.sum("computron_bytes", tier="host", state="clean")
 
     with Daemon(models_dir=models, device="host,mem=768M", pool="size=1536M") as d:
-        d.ids("base", [1], 1)
+        d.load("base")
         read, held = figures()
         near(read, base, "read for the first")
         near(held, base, "in the pool with the first")
-        d.ids("tuned", [1], 1)
+        d.load("tuned")
         read, held = figures()
         near(held, base + attention, "in the pool with both")
         # By the manifest, unread; else read, compared and forgotten.
         near(read, base + (attention if manifests else base), "read for both")
-        for name in ("base", "tuned"):
-            d.ids(name, [1], 1)
+        d.load("base")
+        d.ids("tuned", [1], 1)
         equal(figures(), (read, held), "read, and in the pool, when both have come again")
         equal(d.control("GET", "/status").json["ledger_errors"], 0, "counts that did not agree")
 
