@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import shutil
 import subprocess
 import time
@@ -68,8 +69,8 @@ class Kernel:
         for folder, _, files in os.walk(source):
             into = os.path.join(target, os.path.relpath(folder, source))
             os.makedirs(into, exist_ok=True)
-            for name in files:
-                old, new = os.path.join(into, name), os.path.join(folder, name)
+            for file in files:
+                old, new = os.path.join(into, file), os.path.join(folder, file)
                 with open(new, "rb") as f:
                     content = f.read()
                 if not os.path.exists(old) or open(old, "rb").read() != content:
@@ -77,11 +78,13 @@ class Kernel:
                         f.write(content)
         command = ["make", "-C", self.headers, f"M={target}", "W=1", "modules", *make]
         if self.root != "/":
-            command = ["chroot", self.root, "make", "-C", self.headers, f"M=/modules/{name}", "W=1", "modules", *make]
+            # objtool reads /proc; the mount is gone with the command.
+            enter = 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"'
+            command = ["unshare", "-m", "sh", "-c", enter, self.root, "make", "-C", self.headers, f"M=/modules/{name}", *command[4:]]
         said = run(command, f"building {os.path.relpath(source, ROOT)} for {self.release}", env=clean_environment())
-        for name in os.listdir(target):
-            if name.endswith(".ko"):
-                self.modules[name] = os.path.join(target, name)
+        for file in os.listdir(target):
+            if file.endswith(".ko"):
+                self.modules[file] = os.path.join(target, file)
         return said
 
 
@@ -90,8 +93,15 @@ def clean_environment():
     return {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "CC", "VARIANT")}
 
 
+class Absent(Exception):
+    """There are no kernels here: this is no Debian."""
+
+
 def find_kernels(series):
     """Unpacks the newest kernel of each series."""
+    with open("/etc/os-release", encoding="utf-8") as f:
+        if not re.search(r"^ID=\"?debian\"?$", f.read(), re.M):
+            raise Absent
     lines = run([os.path.join(HERE, "kernels"), *series], "kernels", env=clean_environment()).splitlines()
     return [Kernel(*line.split()) for line in lines if len(line.split()) == 4 and not line.startswith("kernels:")]
 
@@ -104,6 +114,7 @@ def make_initramfs(kernel, programs, tmp, module=True):
         os.makedirs(os.path.join(root, name))
     shutil.copy(shutil.which("busybox"), os.path.join(root, "bin"))
     shutil.copy(os.path.join(HERE, "init"), root)
+    shutil.copy(os.path.join(HERE, "in-system"), os.path.join(root, "bin"))
     with open(os.path.join(root, "modules", "order"), "w", encoding="utf-8") as order:
         for path in kernel.drivers():
             shutil.copy(path, os.path.join(root, "modules"))

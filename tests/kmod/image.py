@@ -13,6 +13,9 @@ PYTHON = "/usr/bin/python3"
 # Of the standard library, what nobody imports here.
 LEFT_OUT = {"test", "tests", "idlelib", "tkinter", "lib2to3", "ensurepip", "pydoc_data", "turtledemo", "__pycache__", "distutils"}
 
+# Unit tests that also run on the real module.
+UNIT_PROGRAMS = ("test_pool_kmod", "test_pool_kmod_open")
+
 
 def libraries(path):
     """What a program or a library is linked with, the dynamic loader included."""
@@ -61,6 +64,8 @@ def root_image(tmp):
     put_python(root)
     for name in ("computrond", "computron"):
         put_program(root, os.path.join(guest.BUILD, name), f"/repo/build/{name}")
+    for name in UNIT_PROGRAMS:
+        put_program(root, os.path.join(guest.BUILD, "tests", "unit", name), f"/repo/build/tests/unit/{name}")
     for folder in ("tests/e2e", "tests/kmod", "tests/models"):
         ignore = shutil.ignore_patterns("*.safetensors", "__pycache__")
         shutil.copytree(os.path.join(guest.ROOT, folder), os.path.join(root, "repo", folder), ignore=ignore)

@@ -21,19 +21,23 @@ $(KMOD_SELF): $(BUILD)/tests/kmod/%: tests/kmod/self/%.c $(KMOD_LIB)
 	@echo "CC $<"
 	@$(CC) $(KMOD_CFLAGS) $< $(if $(filter $@,$(KMOD_BARE)),,$(KMOD_LIB)) -o $@
 
-.PHONY: kmod-programs check-kmod check-kmod-matrix check-kmod-debug run-kmod
+# Programs of tests/unit that run in the guest as well (image.py).
+KMOD_UNIT := $(addprefix $(BUILD)/tests/unit/,test_pool_kmod test_pool_kmod_open)
+
+.PHONY: kmod-programs kmod-unit check-kmod check-kmod-matrix check-kmod-debug run-kmod
 kmod-programs: $(KMOD_PROGRAMS) $(KMOD_SELF)
+kmod-unit: $(KMOD_UNIT)
 check-kmod:
 	$(SUB) VARIANT=$(CHECK_VARIANT) run-kmod
-run-kmod: kmod-programs all
-	@$(RUN) --timeout 900 tests/kmod/check-self tests/kmod/check-kernels
+run-kmod: kmod-programs all kmod-unit
+	@$(RUN) --timeout 1500 tests/kmod/check-self tests/kmod/check-kernels
 check-kmod-matrix:
 	@tools/install-deps kmod-matrix
-	$(SUB) VARIANT=$(CHECK_VARIANT) kmod-programs all
+	$(SUB) VARIANT=$(CHECK_VARIANT) kmod-programs all kmod-unit
 	@KERNELS="bullseye sid" tests/run --build $(BUILD_ROOT)/$(CHECK_VARIANT) --timeout 3600 tests/kmod/check-kernels
 check-kmod-debug:
 	@tools/install-deps kmod-debug
-	$(SUB) VARIANT=$(CHECK_VARIANT) kmod-programs all
+	$(SUB) VARIANT=$(CHECK_VARIANT) kmod-programs all kmod-unit
 	@KERNELS=debug KMOD_FUZZ_SECONDS=$(or $(KMOD_FUZZ_SECONDS),600) \
 		tests/run --build $(BUILD_ROOT)/$(CHECK_VARIANT) --timeout 14400 tests/kmod/check-kernels
 
