@@ -10,7 +10,9 @@
 #include <linux/fs.h>
 #include <linux/mm.h>
 #include <linux/pagemap.h>
+#include <linux/sched.h>
 #include <linux/shrinker.h>
+#include <linux/swap.h>
 #include <linux/version.h>
 
 /* 5.11: a mapping is handed over by a function. */
@@ -122,6 +124,15 @@ static inline void compat_shrinker_unregister(struct shrinker **s)
 }
 #endif
 
+/* 6.4: what a shrinker frees beside slabs has an account of its own. */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 4, 0)
+static inline void mm_account_reclaimed_pages(unsigned long pages)
+{
+	if (current->reclaim_state)
+		current->reclaim_state->reclaimed_slab += pages;
+}
+#endif
+
 /* 6.17: vfs_mmap also knows files with mmap_prepare. */
 static inline int compat_mmap(struct file *file, struct vm_area_struct *vma)
 {
@@ -131,25 +142,6 @@ static inline int compat_mmap(struct file *file, struct vm_area_struct *vma)
 	return vfs_mmap(file, vma);
 #endif
 }
-
-/* 7.0 to 7.2: the flags of new shmem files have a type of their own. */
-#if LINUX_VERSION_CODE < KERNEL_VERSION(7, 0, 0)
-#define COMPAT_NORESERVE VM_NORESERVE
-#else
-#define COMPAT_NORESERVE                                                                         \
-	__builtin_choose_expr(                                                                   \
-		__builtin_types_compatible_p(                                                    \
-			typeof(shmem_file_setup_with_mnt),                                       \
-			struct file * (struct vfsmount *, const char *, loff_t, unsigned long)), \
-		VM_NORESERVE, mk_vma_flags(VMA_NORESERVE_BIT))
-#endif
-
-/* 5.16: the symbols of dma-buf are in a namespace. 6.13: whose name is a string. */
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 13, 0)
-#define COMPAT_IMPORT_DMA_BUF MODULE_IMPORT_NS(DMA_BUF)
-#else
-#define COMPAT_IMPORT_DMA_BUF MODULE_IMPORT_NS("DMA_BUF")
-#endif
 
 /* 7.0 to 7.2: the flags of new shmem files have a type of their own. */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(7, 0, 0)

@@ -81,6 +81,40 @@ static int give_back(struct computron_pool *pool, struct computron_frame *f, boo
 	return 0;
 }
 
+static bool range_present(struct computron_memory *m, u64 offset, u64 bytes)
+{
+	struct computron_survey s = {};
+
+	if (!m->adopted)
+		return computron_memory_present(m, offset, bytes);
+	computron_memory_survey(m, offset, bytes, false, &s);
+	return s.present;
+}
+
+/**
+ * computron_renew() - a new frame does not show what its units held before
+ * @pool: the pool
+ * @f: the frame, busy for the caller and without memory of its own yet
+ *
+ * Units keep pages without a frame when they were in a hot range, or when a writer touched them.
+ * What a device has pinned, against the promise, stays.
+ *
+ * Context: process, may sleep.
+ */
+void computron_renew(struct computron_pool *pool, struct computron_frame *f)
+{
+	u64 bytes = pool->frames.unit_bytes;
+	struct stretch s;
+
+	memset(&s, 0, sizeof(s));
+	while (next_stretch(&pool->frames, f, true, &s)) {
+		if (range_present(&pool->memory, s.first * bytes, s.count * bytes)) {
+			give_back(pool, f, true, false);
+			return;
+		}
+	}
+}
+
 /* Evicts a frame that is GOING and was CLEAN. Frees it when that succeeds. */
 static int evict(struct computron_pool *pool, struct computron_frame *f, u32 type, u64 cause)
 {

@@ -134,6 +134,7 @@ int computron_call_alloc(struct computron_call *call, void *arg)
 	if (rc)
 		return rc;
 	alloc->extents = f->nr_runs;
+	computron_renew(pool, f);
 	if (reserve) {
 		spin_lock(&pool->frames.lock);
 		f->busy = false;
@@ -165,7 +166,12 @@ int computron_call_seal(struct computron_call *call, void *arg)
 	bool lease = seal->flags & COMPUTRON_SEAL_LEASE;
 	struct computron_survey s;
 	struct computron_frame *f;
-	int rc = lock_loading(file, &seal->ref, &f);
+	int rc;
+
+	if (!(seal->flags & COMPUTRON_SEAL_DIGEST) &&
+	    memchr_inv(seal->digest, 0, sizeof(seal->digest)))
+		return -EINVAL;
+	rc = lock_loading(file, &seal->ref, &f);
 
 	if (!rc)
 		f->busy = true;
@@ -353,10 +359,15 @@ int computron_call_evict(struct computron_call *call, void *arg)
 int computron_call_export(struct computron_call *call, void *arg)
 {
 	struct computron_frame_export *export = arg;
+	struct computron_frame *f;
 	int rc;
 
 	if (export->reserved)
 		return -EINVAL;
+	rc = computron_pool_lock_frame(call->file->pool, &export->ref, &f);
+	computron_pool_unlock(call->file->pool);
+	if (rc)
+		return rc;
 	if (!computron_file_has_lease(call->file, export->ref.id))
 		return -EPERM;
 	rc = computron_call_give(

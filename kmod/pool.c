@@ -29,7 +29,8 @@ MODULE_PARM_DESC(max_pools, "how many pools there can be");
 /* Of all pools whose memory is not freed yet. */
 static atomic64_t total_bytes;
 static atomic_t total_pools;
-static u64 last_serial; /* computron_pools_lock */
+static u64 last_serial; /* computron_pools_lock, as is the next one */
+static u32 nr_listed;
 
 /**
  * computron_pools_limit() - the limit of the sizes of all pools together
@@ -45,12 +46,14 @@ u64 computron_pools_limit(void)
 
 /**
  * computron_pools_count() - all pools together
- * @pools: how many
+ * @pools: how many can be found by their names
  * @bytes: their sizes, adopted ones apart
  */
 void computron_pools_count(u32 *pools, u64 *bytes)
 {
-	*pools = atomic_read(&total_pools);
+	spin_lock(&computron_pools_lock);
+	*pools = nr_listed;
+	spin_unlock(&computron_pools_lock);
 	*bytes = atomic64_read(&total_bytes);
 }
 
@@ -254,6 +257,7 @@ int computron_pool_publish(struct computron_pool *pool)
 		spin_lock(&computron_pools_lock);
 		pool->serial = ++last_serial;
 		list_add_tail(&pool->listed, &computron_pools);
+		nr_listed++;
 		spin_unlock(&computron_pools_lock);
 	}
 	mutex_unlock(&computron_pools_mutex);
@@ -332,6 +336,7 @@ static void unlist(struct computron_pool *pool)
 	lockdep_assert_held(&computron_pools_mutex);
 	spin_lock(&computron_pools_lock);
 	list_del_init(&pool->listed);
+	nr_listed--;
 	spin_unlock(&computron_pools_lock);
 	computron_sysfs_remove(pool);
 	computron_pool_put(pool);
@@ -379,6 +384,10 @@ int computron_pool_destroy(const char *name, bool open)
 	if (!rc)
 		computron_evict_all(pool);
 	computron_pool_put(pool);
+	/* A pool that nobody has open is gone now, with its memory: there is room for another one.
+	 */
+	if (!rc)
+		flush_workqueue(computron_wq);
 	return rc;
 }
 

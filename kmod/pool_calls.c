@@ -49,9 +49,15 @@ static int name_ends(const char *name)
 static int make_pool(struct computron_call *call, const struct computron_pool_wish *wish,
 		     u64 *bytes)
 {
-	struct computron_pool *pool = computron_pool_new(wish);
+	struct computron_pool *pool = computron_pool_find(wish->name);
 	int rc;
 
+	/* Most names that are taken are found here, before anything is charged. */
+	if (pool) {
+		computron_pool_put(pool);
+		return -EEXIST;
+	}
+	pool = computron_pool_new(wish);
 	if (IS_ERR(pool))
 		return PTR_ERR(pool);
 	*bytes = pool->bytes;

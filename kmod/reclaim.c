@@ -149,6 +149,8 @@ static unsigned long scan_objects(struct shrinker *shrinker, struct shrink_contr
 		return SHRINK_STOP;
 	/* Enough for now, whatever is left to scan: who still lacks memory comes again. */
 	freed >>= PAGE_SHIFT;
+	/* Else reclaim believes that nothing was freed, and comes again at once, and again. */
+	mm_account_reclaimed_pages(freed);
 	sc->nr_scanned = 2 * (countable() + freed);
 	return freed;
 }
