@@ -2,12 +2,14 @@
 /*
  * Looks at the devices while a load is under way. Along the way of each rank's bytes, about
  * every MiB, there is a point: a byte that differs from what was overwritten there. Until right
- * before the link can have carried it, the point is read: it must not be there yet. Beside that, a
- * thread a rank waits for the rank's layers, as a worker would, and tells when the last one came.
+ * before the link can have carried it, the point is read: it must not be there yet. What the ranks
+ * of an uplink have together must not be more than it can have carried. Beside that, a thread a
+ * rank waits for the rank's layers, as a worker would, and tells when the last one came.
  */
 #include "bench.h"
 
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +19,6 @@
 #define STEP   CTN_MIB
 #define BEFORE 300000  /* ns: how long before its time a point is looked at ... */
 #define OFTEN  2000000 /* ns: ... and how often before that, as the machine may be late then */
-/* Ranks that start one after the other lead a little on an uplink that they share: seconds. */
-#define LEAD 2e-3
 /* A byte that happens to be the one that was overwritten with tells nothing: one near it may. */
 #define TRIES 64
 
@@ -35,6 +35,7 @@ void AnnotateIgnoreReadsEnd(const char *file, int line);
 
 struct point {
 	double due_s;
+	uint64_t bytes; /* of the rank, up to and with this one */
 	uint32_t rank;
 	uint8_t value;
 	bool looked, early;
@@ -52,6 +53,7 @@ struct watch {
 	uint32_t count, room;
 	uint32_t first[CTN_MAX_DEVICES + 1]; /* [rank]: its first point */
 	uint32_t next[CTN_MAX_DEVICES];      /* [rank]: the one to look at */
+	uint32_t there[CTN_MAX_DEVICES];     /* [rank]: the first that has not been seen there */
 	struct ctn_bench_watched *out;
 	pthread_t eyes;
 	struct waiter {
@@ -71,14 +73,27 @@ struct watch {
 
 /* ---- points ----------------------------------------------------------------------------- */
 
+/* Of the uplink that a rank has in common with others. */
+static double uplink_rate(const struct watch *w, uint32_t rank)
+{
+	int uplink = w->links->uplink[rank];
+
+	return uplink < 0 ? INFINITY : w->links->uplink_rate[uplink];
+}
+
+/* What was overwritten, and what memory has that was never touched. */
+static bool tells_nothing(uint8_t value)
+{
+	return value == CTN_BENCH_POISON || value == 0;
+}
+
 static int add_point(struct watch *w, uint32_t rank, const struct ctn_rect *rect, uint8_t *piece,
 		     uint64_t before, uint64_t index)
 {
 	struct point p = {.rank = rank};
 	uint64_t row = 0, column = 0;
 
-	p.value = CTN_BENCH_POISON;
-	for (uint32_t i = 0; i < TRIES && i <= index && p.value == CTN_BENCH_POISON; i++) {
+	for (uint32_t i = 0; i < TRIES && i <= index && tells_nothing(p.value); i++) {
 		int rc;
 
 		row = (index - i) / rect->width;
@@ -89,12 +104,11 @@ static int add_point(struct watch *w, uint32_t rank, const struct ctn_rect *rect
 		if (rc)
 			return rc;
 	}
-	if (p.value == CTN_BENCH_POISON)
+	if (tells_nothing(p.value))
 		return 0;
 	p.at = piece + rect->dst_offset + row * rect->dst_pitch + column;
-	p.due_s = ctn_bench_links_due(w->links, rank, before + row * rect->width + column + 1);
-	if (w->links->uplink[rank] >= 0)
-		p.due_s -= LEAD;
+	p.bytes = before + row * rect->width + column + 1;
+	p.due_s = (double)p.bytes / fmin(w->links->own[rank], uplink_rate(w, rank));
 	if (w->count == w->room) {
 		struct point *more = reallocarray(w->points, w->room * 2 + 64, sizeof(*more));
 
@@ -169,9 +183,9 @@ static uint64_t due_of(const struct watch *w, const struct point *p)
 	return w->since + (uint64_t)(p->due_s * CTN_NSEC_PER_SEC);
 }
 
-static int look(struct watch *w, struct point *p)
+static bool is_there(struct watch *w, const struct point *p)
 {
-	uint8_t found;
+	uint8_t found = 0;
 	int rc;
 
 	LOOK_BEGIN();
@@ -179,11 +193,39 @@ static int look(struct watch *w, struct point *p)
 	LOOK_END();
 	if (rc == 0)
 		rc = ctn_stream_sync(w->streams[p->rank]);
-	if (rc || ctn_now_ns() >= due_of(w, p))
-		return rc;
+	w->rc = w->rc ? w->rc : rc;
+	return rc == 0 && found == p->value;
+}
+
+static void look(struct watch *w, struct point *p)
+{
+	bool there = is_there(w, p);
+
+	if (ctn_now_ns() >= due_of(w, p))
+		return;
 	p->looked = true;
-	p->early |= found == p->value;
-	return 0;
+	p->early |= there;
+}
+
+/* Which of the ranks leads on an uplink is no matter, but together they have no more than it
+ * carries. */
+static void look_at_uplinks(struct watch *w)
+{
+	double through[CTN_MAX_DEVICES] = {0};
+
+	for (uint32_t r = 0; r < w->side->plan->rank_count; r++) {
+		if (w->links->uplink[r] < 0)
+			continue;
+		while (w->there[r] < w->first[r + 1] && is_there(w, &w->points[w->there[r]]))
+			w->there[r]++;
+		if (w->there[r] > w->first[r])
+			through[w->links->uplink[r]] += (double)w->points[w->there[r] - 1].bytes;
+	}
+	for (uint32_t u = 0; u < CTN_MAX_DEVICES; u++) {
+		double seconds = (double)(ctn_now_ns() - w->since) / CTN_NSEC_PER_SEC;
+
+		w->out->early += through[u] > w->links->uplink_rate[u] * seconds;
+	}
 }
 
 /* Looks at each rank's first point that is not due. Returns when to look again; 0: no more. */
@@ -198,11 +240,12 @@ static uint64_t look_around(struct watch *w)
 			w->next[r]++;
 		if (w->next[r] == w->first[r + 1])
 			continue;
-		w->rc = look(w, &w->points[w->next[r]]);
+		look(w, &w->points[w->next[r]]);
 		due = due_of(w, &w->points[w->next[r]]);
 		then = CTN_MIN(now + OFTEN, now + BEFORE < due ? due - BEFORE : due);
 		again = again ? CTN_MIN(again, then) : then;
 	}
+	look_at_uplinks(w);
 	return w->rc ? 0 : again;
 }
 
@@ -295,7 +338,7 @@ static int start(struct watch *w)
 
 	for (uint32_t r = 0; r < ranks && rc == 0; r++) {
 		rc = ctn_stream_new(w->rig->devices[r], &w->streams[r]);
-		w->first[r] = w->next[r] = w->count;
+		w->first[r] = w->next[r] = w->there[r] = w->count;
 		if (rc == 0 && w->links->limited)
 			rc = add_rank(w, r);
 	}
