@@ -13,6 +13,7 @@
 #   make check-fuzz      the parsers' fuzz targets (FUZZ_SECONDS=60 of search each; 0: inputs alone)
 #   make bench           stage beside fio on a disk made of memory (as root)
 #   make check-kmod      the module on real kernels in QEMU (more in tests/kmod/kmod.mk)
+#   make sim-report      the scheduler against its bars: tools/sim-report.md
 #   make lint            formatting, folder arrows, length of files, scripts
 #   make kmod           computron.ko in kmod/ (KDIR=/lib/modules/RELEASE/build picks the kernel)
 #   make deps            installs what all of this needs (tools/install-deps)
@@ -175,6 +176,13 @@ check-long:
 	@BUILD_ROOT="$(BUILD_ROOT)" CC="$(CC)" tests/check long
 lint:
 	@tests/run tools/lint
+
+# 18 workloads of an hour over 10 seeds, and the rest: some minutes on one core.
+.PHONY: sim-report
+sim-report:
+	$(SUB) VARIANT=release all
+	tools/sim-report --build $(BUILD_ROOT) --svg tools/sim-report.svg >tools/sim-report.md.new; \
+		rc=$$?; mv tools/sim-report.md.new tools/sim-report.md; exit $$rc
 
 JOBS ?= $(shell nproc)
 E2E := $(filter-out %/harness.py,$(sort $(wildcard tests/e2e/*.py)))
