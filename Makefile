@@ -73,8 +73,8 @@ UNIT := $(UNIT_SRC:tests/unit/%.c=$(BUILD)/tests/unit/%)
 SERVER_UNIT := $(filter $(BUILD)/tests/unit/test_server%,$(UNIT))
 SERVER_UNIT_SRC := $(addprefix tests/unit/,http_fixture.c fake_engine.c fake_tokenizer.c)
 # These stand on a pretended kernel module.
-KMOD_UNIT := $(foreach u,$(UNIT),$(if $(filter %_kmod %_kmod_open,$(notdir $u)),$u))
-KMOD_UNIT_SRC := $(addprefix tests/unit/,fake_kmod.c fake_kmod_frames.c)
+FAKE_KMOD_UNIT := $(foreach u,$(UNIT),$(if $(filter %_kmod %_kmod_open,$(notdir $u)),$u))
+FAKE_KMOD_SRC := $(addprefix tests/unit/,fake_kmod.c fake_kmod_frames.c)
 # And these on the module's files that touch no memory.
 KMOD_PURE_UNIT := $(filter $(BUILD)/tests/unit/test_kmod_%,$(UNIT))
 KMOD_PURE_SRC := $(addprefix kmod/,units.c frames.c order.c)
@@ -111,7 +111,7 @@ $(BUILD)/computron: $(call obj,tools/computron.c) $(TOOL_LIB) $(LIB)
 	@$(CC) $(ALL_LDFLAGS) $^ -o $@ $(LIBS)
 
 $(SERVER_UNIT): $(call obj,$(SERVER_UNIT_SRC))
-$(KMOD_UNIT): $(call obj,$(KMOD_UNIT_SRC))
+$(FAKE_KMOD_UNIT): $(call obj,$(FAKE_KMOD_SRC))
 $(KMOD_PURE_UNIT): $(call obj,$(KMOD_PURE_SRC))
 $(BUILD)/tests/unit/%: $(BUILD)/obj/tests/unit/%.o $(BUILD)/obj/tests/unit/main.o $(TOOL_LIB) $(LIB)
 	@mkdir -p $(@D)
@@ -144,7 +144,7 @@ $(BUILD)/tests/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(call obj,$(FUZZ_SHARED)) $(
 .PHONY: unit fuzz
 fuzz: $(FUZZ)
 unit: $(UNIT)
-.SECONDARY: $(call obj,$(UNIT_SRC) $(SERVER_UNIT_SRC) $(KMOD_UNIT_SRC) $(KMOD_PURE_SRC) tests/unit/main.c $(wildcard tests/fuzz/*.c))
+.SECONDARY: $(call obj,$(UNIT_SRC) $(SERVER_UNIT_SRC) $(FAKE_KMOD_SRC) $(KMOD_PURE_SRC) tests/unit/main.c $(wildcard tests/fuzz/*.c))
 
 # ---- the kernel module, which has a make and a compiler of its own
 

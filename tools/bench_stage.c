@@ -66,6 +66,8 @@ static void take_notes(struct ctn_stage_rig *rig, struct ctn_stage_samples *s)
 	memcpy(s->method_why, stage.why, sizeof(s->method_why));
 	memcpy(s->pool_why, pool.why, sizeof(s->pool_why));
 	s->provider = pool.provider;
+	s->populate_s = rig->populate_s * (double)CTN_GIB / (double)pool.total_bytes;
+	s->register_s = rig->register_s * (double)CTN_GIB / (double)pool.total_bytes;
 	if (pool.resident_bytes)
 		s->huge_ratio = (double)pool.huge_bytes / (double)pool.resident_bytes;
 }
@@ -139,6 +141,8 @@ static int run_row(const struct options *o, struct ctn_stage_file *file, int met
 						 : 0;
 	rc = ctn_stage_compute(&s, &row->figures);
 	row->huge_ratio = s.huge_ratio;
+	row->populate_s = s.populate_s;
+	row->register_s = s.register_s;
 	ctn_stage_samples_free(&s);
 	return rc ? ctn_err_set(err, rc, "out of memory") : 0;
 }

@@ -62,11 +62,18 @@ struct ctn_stage_rig {
 	uint32_t extent_count;
 	struct ctn_stage *stage;
 	bool hash; /* whether the stage makes digests */
+	/* For the whole pool; 0: it is not registered, for the kernel refuses. */
+	double populate_s, register_s;
 };
 
 int ctn_stage_rig_open(struct ctn_stage_file *file, const struct ctn_stage_rig_config *cfg,
 		       struct ctn_stage_rig *rig, struct ctn_err *err);
 void ctn_stage_rig_close(struct ctn_stage_rig *rig);
+
+/* bench_stage_memory.c: gives the frame its memory, and registers all segments with a ring and
+ * takes that back; both timed. */
+int ctn_stage_rig_commit(struct ctn_stage_rig *rig);
+void ctn_stage_rig_register(struct ctn_stage_rig *rig);
 
 /* What one run took; the figures of a peer's have no hash. */
 struct ctn_stage_run {
@@ -108,6 +115,7 @@ struct ctn_stage_samples {
 	char method_why[256], pool_why[512];
 	const char *provider;
 	double huge_ratio;
+	double populate_s, register_s; /* of a GiB; register_s 0: refused */
 };
 
 int ctn_stage_samples_init(struct ctn_stage_samples *s, uint32_t rounds, uint32_t hash_rounds);
@@ -139,7 +147,7 @@ struct ctn_stage_row {
 	const char *method, *provider;
 	struct ctn_err err;
 	struct ctn_stage_figures figures;
-	double huge_ratio;
+	double huge_ratio, populate_s, register_s;
 };
 
 int ctn_stage_table(const struct ctn_stage_file *file, const struct ctn_stage_row *rows,

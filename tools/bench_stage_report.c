@@ -189,13 +189,15 @@ static int print_json(const struct ctn_stage_file *file, const struct ctn_stage_
 		      const struct ctn_stage_samples *s, const struct ctn_stage_figures *f)
 {
 	json_t *root = json_pack(
-		"{s:f, s:f, s:f, s:s, s:s, s:f, s:f, s:f, s:I, s:i, s:i, s:b, s:s, s:s, s:o}",
+		"{s:f, s:f, s:f, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:I, s:i, s:i, s:b, s:s, s:s, "
+		"s:o}",
 		"gb_per_s", f->gb_per_s, "cpu_s_per_gib", f->cpu_s_per_gib, "hash_cpu_s_per_gib",
 		f->hash_cpu_s_per_gib, "method", ctn_stage_method_name(f->method), "provider",
-		s->provider, "huge_ratio", s->huge_ratio, "hash_ratio", f->hash_ratio,
-		"hash_time_ratio", f->hash_time_ratio, "bytes", (json_int_t)file->file.bytes,
-		"rounds", (int)s->rounds, "depth", (int)cfg->depth, "cached", (int)cfg->cached,
-		"method_why", s->method_why, "provider_why", s->pool_why, "requests",
+		s->provider, "huge_ratio", s->huge_ratio, "populate_s_per_gib", s->populate_s,
+		"register_s_per_gib", s->register_s, "hash_ratio", f->hash_ratio, "hash_time_ratio",
+		f->hash_time_ratio, "bytes", (json_int_t)file->file.bytes, "rounds", (int)s->rounds,
+		"depth", (int)cfg->depth, "cached", (int)cfg->cached, "method_why", s->method_why,
+		"provider_why", s->pool_why, "requests",
 		requests(f->reads, f->read_bytes, f->depth, f->disk_reads, f->disk_read_bytes,
 			 f->disk_depth));
 	int rc = 0;
@@ -309,10 +311,12 @@ static int table_json(const struct ctn_stage_file *file, const struct ctn_stage_
 			r->err.code
 				? json_pack("{s:s, s:s, s:s}", "method", r->method, "provider",
 					    r->provider, "why", r->err.msg)
-				: json_pack("{s:s, s:s, s:f, s:f, s:f, s:f}", "method", r->method,
-					    "provider", r->provider, "gb_per_s", f->gb_per_s,
-					    "cpu_s_per_gib", f->cpu_s_per_gib, "hash_cpu_s_per_gib",
-					    f->hash_cpu_s_per_gib, "huge_ratio", r->huge_ratio));
+				: json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:f}", "method",
+					    r->method, "provider", r->provider, "gb_per_s",
+					    f->gb_per_s, "cpu_s_per_gib", f->cpu_s_per_gib,
+					    "hash_cpu_s_per_gib", f->hash_cpu_s_per_gib,
+					    "huge_ratio", r->huge_ratio, "populate_s_per_gib",
+					    r->populate_s, "register_s_per_gib", r->register_s));
 	}
 	if (rc) {
 		json_decref(list);
@@ -329,9 +333,9 @@ int ctn_stage_table(const struct ctn_stage_file *file, const struct ctn_stage_ro
 	if (json)
 		return table_json(file, rows, count) ? ctn_err_set(err, -ENOMEM, "out of memory")
 						     : flush(err);
-	printf("%s of %s\n\n%-12s %-8s %10s %14s %14s %7s\n",
+	printf("%s of %s\n\n%-12s %-8s %10s %14s %14s %7s %14s %14s\n",
 	       ctn_format_size(file->file.bytes, size), file->file.path, "METHOD", "PROVIDER",
-	       "GB/s", "CPU s/GiB", "HASH s/GiB", "HUGE");
+	       "GB/s", "CPU s/GiB", "HASH s/GiB", "HUGE", "POPULATE s/GiB", "REGISTER s/GiB");
 	for (uint32_t i = 0; i < count; i++) {
 		const struct ctn_stage_figures *f = &rows[i].figures;
 
@@ -339,8 +343,9 @@ int ctn_stage_table(const struct ctn_stage_file *file, const struct ctn_stage_ro
 		if (rows[i].err.code)
 			printf("%s\n", rows[i].err.msg);
 		else
-			printf("%10.3f %14.4f %14.4f %6.0f%%\n", f->gb_per_s, f->cpu_s_per_gib,
-			       f->hash_cpu_s_per_gib, 100 * rows[i].huge_ratio);
+			printf("%10.3f %14.4f %14.4f %6.0f%% %14.4f %14.4f\n", f->gb_per_s,
+			       f->cpu_s_per_gib, f->hash_cpu_s_per_gib, 100 * rows[i].huge_ratio,
+			       rows[i].populate_s, rows[i].register_s);
 	}
 	return flush(err);
 }

@@ -32,9 +32,11 @@ static int open_frame(struct ctn_stage_rig *rig, struct ctn_err *err)
 	rc = ctn_pool_extents(rig->pool, rig->frame, &rig->extents, &rig->extent_count);
 	/* Here, so that no run is charged for it. */
 	if (rc == 0)
-		rc = ctn_pool_commit(rig->pool, rig->extents, rig->extent_count);
-	if (rc == 0)
+		rc = ctn_stage_rig_commit(rig);
+	if (rc == 0) {
+		ctn_stage_rig_register(rig);
 		return 0;
+	}
 	ctn_pool_abort(rig->pool, rig->frame);
 	return ctn_err_set(err, rc, "pool: memory for a frame of %llu bytes: %s",
 			   (unsigned long long)rig->file->part.frame_bytes, strerror(-rc));
