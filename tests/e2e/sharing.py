@@ -73,15 +73,21 @@ def near(found, expected, what):
     check(abs(found - expected) <= BOUND * expected, f"{what}: {found} bytes, expected {expected} within {BOUND:.0%}")
 
 
-def share(manifests):
+def write_all(names, manifests):
+    """The folder; bytes of the first, and of attention."""
     models = tempfile.mkdtemp(prefix="models-")
-    for name in ("base", "tuned"):
-        path = write(os.path.join(models, name), name == "tuned")
+    for i, name in enumerate(names):
+        path = write(os.path.join(models, name), i)
         if manifests:
             equal(tool("verify", path, "--write").returncode, 0, "verify --write")
     base = sum(size(shape) for _, shape in tensors())
     attention = sum(size(shape) for name, shape in tensors() if "self_attn" in name)
     check(attention // LAYERS >= 128 << 20 and 3 * size(WIDE) >= 128 << 20, "parts of 128 MiB and more")
+    return models, base, attention
+
+
+def share(manifests):
+    models, base, attention = write_all(("base", "tuned"), manifests)
 
     def figures():
         m = d.metrics()
@@ -102,6 +108,37 @@ def share(manifests):
         d.ids("tuned", [1], 1)
         equal(figures(), (read, held), "read, and in the pool, when both have come again")
         equal(d.control("GET", "/status").json["ledger_errors"], 0, "counts that did not agree")
+
+
+def share_on_a_device(manifests):
+    """Room for two that share, and not for three; not for two that do not."""
+    names = ("base", "tuned", "other")
+    models, base, attention = write_all(names, manifests)
+
+    def figures():
+        m = d.metrics()
+        moved = m.sum("computron_move_bytes_total", move="load")
+        return moved, m.sum("computron_bytes", tier="device", state="resident")
+
+    with Daemon(models_dir=models, device="host,mem=980M", pool="size=1536M") as d:
+        d.ids("base", [1], 1)
+        d.load("base")
+        moved, held = figures()
+        near(moved, base, "moved for the first")
+        near(held, base, "on the device with the first")
+        for name in ("tuned", "other", "base"):
+            before = moved
+            d.ids(name, [1], 1)
+            d.load(name)
+            moved, held = figures()
+            near(moved - before, attention, f"moved for {name}")
+            near(held, base + attention, f"on the device with {name}")
+        equal(d.control("GET", "/status").json["ledger_errors"], 0, "counts that did not agree")
+
+
+@test
+def on_a_device_by_the_manifests():
+    share_on_a_device(True)
 
 
 @test
