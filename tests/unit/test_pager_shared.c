@@ -6,6 +6,13 @@
 #include "manifest_fixture.h"
 #include "pager_fixture.h"
 
+/* Under the sanitizers a part of the rounds. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED true
+#else
+#define SANITIZED false
+#endif
+
 static const struct gen_model base = {.family = "llama",
 				      .layers = 3,
 				      .hidden = 512,
@@ -226,7 +233,8 @@ static void tails_at(uint32_t tp, uint32_t pp)
 
 static void test_a_tail_goes_and_comes_back_alone(void)
 {
-	tails_at(1, 1);
+	if (!SANITIZED)
+		tails_at(1, 1);
 	tails_at(2, 2);
 }
 
@@ -345,10 +353,12 @@ static void share_at(uint32_t tp, uint32_t pp, bool manifests)
 
 static void test_fine_tunes_cost_what_they_change(void)
 {
-	share_at(1, 1, true);
-	share_at(1, 1, false);
 	share_at(2, 2, true);
 	share_at(2, 1, false);
+	if (SANITIZED)
+		return;
+	share_at(1, 1, true);
+	share_at(1, 1, false);
 }
 
 static void test_another_placement_shares_nothing(void)
@@ -388,7 +398,7 @@ static void test_a_load_that_ends_hands_on_what_others_wait_for(void)
 		CU_ASSERT_EQUAL_FATAL(rig_add(&rig, dirs[i], 1, 1, &err), (int)i);
 	ctn_pager_find_shared(rig.pager);
 	attention(&rig, 0, &charged, &payload);
-	for (uint32_t round = 0; round < 40; round++) {
+	for (uint32_t round = 0; round < 40; round += SANITIZED ? 3 : 1) {
 		uint32_t first = round % 2, ends = round / 2 % 2;
 		struct pollfd pfd = {.fd = ctn_pager_fd(rig.pager), .events = POLLIN};
 
@@ -479,7 +489,7 @@ static void random_walk(uint64_t seed, bool manifests, const char *provider, uin
 
 static void test_any_order_of_moves_keeps_the_books(void)
 {
-	for (uint64_t seed = 1; seed <= 3; seed++) {
+	for (uint64_t seed = 1; seed <= (SANITIZED ? 1 : 3); seed++) {
 		random_walk(seed, true, "plain", 128 * CTN_MIB);
 		random_walk(seed, false, "plain", 32 * CTN_MIB);
 		random_walk(seed, seed % 2, "lossy", 64 * CTN_MIB);
