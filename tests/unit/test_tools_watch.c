@@ -112,7 +112,9 @@ static void test_nothing_is_there_before_its_time(void)
 		CU_ASSERT_EQUAL(ctn_bench_verify(&rig, &err), 0);
 		/* One each MiB of every rank, 12 MiB or more in all. */
 		CU_ASSERT(watched.pieces + watched.missed >= 12);
+#ifndef __SANITIZE_THREAD__                    /* too slow to be there in time */
 		CU_ASSERT(watched.pieces > 0); /* the rest, where the machine has the time */
+#endif
 		CU_ASSERT_EQUAL(watched.early, 0);
 		CU_ASSERT_EQUAL_FATAL(ctn_bench_links(&rig, &rig.sides[1], &links), 0);
 		for (uint32_t r = 0; r < links->count; r++) {
