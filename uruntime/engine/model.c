@@ -321,7 +321,8 @@ void model_leave(struct engine_model *m)
 	for (uint32_t r = 0; r < m->plan->rank_count; r++)
 		ctn_claim_resize(m->workers[r].workspace, 0);
 	m->reserved = false;
-	/* To give memory back cannot fail. */
-	if (!m->batch)
-		model_set_kv(m, 0);
+	if (m->batch)
+		return;
+	CTN_ASSERT(m->free_block_count == m->kv_budget);
+	model_set_kv(m, 0); /* to give memory back cannot fail */
 }
