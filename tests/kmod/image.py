@@ -14,7 +14,7 @@ PYTHON = "/usr/bin/python3"
 LEFT_OUT = {"test", "tests", "idlelib", "tkinter", "lib2to3", "ensurepip", "pydoc_data", "turtledemo", "__pycache__", "distutils"}
 
 # Unit tests that also run on the real module.
-UNIT_PROGRAMS = ("test_pool_kmod", "test_pool_kmod_open")
+UNIT_PROGRAMS = ("test_pool_kmod", "test_pool_kmod_open", "test_pager_kmod")
 
 
 def libraries(path):

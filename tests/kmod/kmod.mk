@@ -22,7 +22,7 @@ $(KMOD_SELF): $(BUILD)/tests/kmod/%: tests/kmod/self/%.c $(KMOD_LIB)
 	@$(CC) $(KMOD_CFLAGS) $< $(if $(filter $@,$(KMOD_BARE)),,$(KMOD_LIB)) -o $@
 
 # Programs of tests/unit that run in the guest as well (image.py).
-KMOD_UNIT := $(addprefix $(BUILD)/tests/unit/,test_pool_kmod test_pool_kmod_open)
+KMOD_UNIT := $(addprefix $(BUILD)/tests/unit/,test_pool_kmod test_pool_kmod_open test_pager_kmod)
 
 .PHONY: kmod-programs kmod-unit check-kmod check-kmod-matrix check-kmod-debug run-kmod
 kmod-programs: $(KMOD_PROGRAMS) $(KMOD_SELF)

@@ -1,4 +1,5 @@
 #!/bin/busybox sh
 # shellcheck shell=dash
 # The unit tests of the pool provider "kmod", with the module that is loaded in place of the pretended one.
-CTN_TEST_KMOD=real exec in-system /usr/bin/python3 /repo/tests/kmod/unit.py
+# Their models are /models.
+CTN_TESTS_DIR=/ CTN_TEST_KMOD=real exec in-system /usr/bin/python3 /repo/tests/kmod/unit.py
