@@ -64,16 +64,17 @@ static inline struct golden read_golden(const char *name)
 	return g;
 }
 
-/* With `models` of the samples at tp x pp, not started yet. */
-static inline void rig_open(struct rig *rig, const char *device, const char *provider, uint32_t tp,
-			    uint32_t pp, uint32_t max_queue)
+/* With the samples at tp x pp, over a pool that is the rig's from here on; not started yet. `cfg`
+ * without what the rig has. */
+static inline void rig_open_over(struct rig *rig, const char *device, struct ctn_pool *pool,
+				 uint32_t tp, uint32_t pp, struct ctn_engine_config cfg)
 {
 	struct ctn_stage_config stage = {.method = -1, .hash = true};
-	struct ctn_engine_config cfg = {.max_queue = max_queue, .poison = true};
 	struct ctn_err err = {0};
 
 	memset(rig, 0, sizeof(*rig));
-	rig->pool = ctn_test_pool(provider, 16 * CTN_MIB, 16 * CTN_MIB, true);
+	cfg.poison = true;
+	rig->pool = pool;
 	stage.pool = rig->pool;
 	if (ctn_stage_open(&stage, &rig->stage, &err) ||
 	    ctn_devices_open(device, rig->devices, &rig->device_count, &err)) {
@@ -95,6 +96,15 @@ static inline void rig_open(struct rig *rig, const char *device, const char *pro
 			CU_FAIL("a sample model is refused");
 		}
 	}
+}
+
+static inline void rig_open(struct rig *rig, const char *device, const char *provider, uint32_t tp,
+			    uint32_t pp, uint32_t max_queue)
+{
+	struct ctn_engine_config cfg = {.max_queue = max_queue};
+
+	rig_open_over(rig, device, ctn_test_pool(provider, 16 * CTN_MIB, 16 * CTN_MIB, true), tp,
+		      pp, cfg);
 }
 
 static inline void rig_start(struct rig *rig)
