@@ -16,6 +16,7 @@
 #   make sim-report      the scheduler against its bars: tools/sim-report.md
 #   make lint            formatting, folder arrows, length of files, scripts
 #   make kmod           computron.ko in kmod/ (KDIR=/lib/modules/RELEASE/build picks the kernel)
+#   make dkms-install   its sources to /usr/src, for dkms to build (DESTDIR=)
 #   make deps            installs what all of this needs (tools/install-deps)
 #
 # VARIANT=release (default; of the check-* targets: debug) | debug (assertions, poison on drop)
@@ -151,6 +152,10 @@ unit: $(UNIT)
 .PHONY: kmod
 kmod:
 	+@$(MAKE) --no-print-directory -C kmod $(if $(KDIR),KDIR=$(KDIR)) modules
+
+.PHONY: dkms-install
+dkms-install:
+	@dkms/install $(DESTDIR)
 
 # ---- the commands of people ---------------------------------------------------------------
 

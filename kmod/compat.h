@@ -26,13 +26,6 @@ static inline void vma_set_file(struct vm_area_struct *vma, struct file *file)
 }
 #endif
 
-/* 5.12: map_pages says what it did. */
-#if LINUX_VERSION_CODE < KERNEL_VERSION(5, 12, 0)
-typedef void compat_map_pages_t;
-#else
-typedef vm_fault_t compat_map_pages_t;
-#endif
-
 /* 5.16: folios; before, the head page of a compound page is used as one. */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(5, 16, 0)
 #define folio                     page
@@ -65,6 +58,15 @@ static inline void vm_flags_set(struct vm_area_struct *vma, unsigned long flags)
 static inline void vm_flags_clear(struct vm_area_struct *vma, unsigned long flags)
 {
 	vma->vm_flags &= ~flags;
+}
+#endif
+
+/* 6.4: who frees pages otherwise than by the LRU lists tells reclaim by a function. */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 4, 0)
+static inline void mm_account_reclaimed_pages(unsigned long pages)
+{
+	if (current->reclaim_state)
+		current->reclaim_state->reclaimed_slab += pages;
 }
 #endif
 
@@ -121,15 +123,6 @@ static inline int compat_shrinker_register(
 static inline void compat_shrinker_unregister(struct shrinker **s)
 {
 	shrinker_free(*s);
-}
-#endif
-
-/* 6.4: what a shrinker frees beside slabs has an account of its own. */
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 4, 0)
-static inline void mm_account_reclaimed_pages(unsigned long pages)
-{
-	if (current->reclaim_state)
-		current->reclaim_state->reclaimed_slab += pages;
 }
 #endif
 

@@ -81,40 +81,6 @@ static int give_back(struct computron_pool *pool, struct computron_frame *f, boo
 	return 0;
 }
 
-static bool range_present(struct computron_memory *m, u64 offset, u64 bytes)
-{
-	struct computron_survey s = {};
-
-	if (!m->adopted)
-		return computron_memory_present(m, offset, bytes);
-	computron_memory_survey(m, offset, bytes, false, &s);
-	return s.present;
-}
-
-/**
- * computron_renew() - a new frame does not show what its units held before
- * @pool: the pool
- * @f: the frame, busy for the caller and without memory of its own yet
- *
- * Units keep pages without a frame when they were in a hot range, or when a writer touched them.
- * What a device has pinned, against the promise, stays.
- *
- * Context: process, may sleep.
- */
-void computron_renew(struct computron_pool *pool, struct computron_frame *f)
-{
-	u64 bytes = pool->frames.unit_bytes;
-	struct stretch s;
-
-	memset(&s, 0, sizeof(s));
-	while (next_stretch(&pool->frames, f, true, &s)) {
-		if (range_present(&pool->memory, s.first * bytes, s.count * bytes)) {
-			give_back(pool, f, true, false);
-			return;
-		}
-	}
-}
-
 /* Evicts a frame that is GOING and was CLEAN. Frees it when that succeeds. */
 static int evict(struct computron_pool *pool, struct computron_frame *f, u32 type, u64 cause)
 {
@@ -257,6 +223,32 @@ void computron_abandon(struct computron_pool *pool, struct computron_frame *f, b
 	spin_unlock(&t->lock);
 	if (!rc)
 		computron_frame_free(f);
+}
+
+/**
+ * computron_scrub() - a new frame does not begin with what somebody left in its units
+ * @pool: the pool
+ * @f: a LOADING frame that is busy for the caller and has no memory of its own yet
+ *
+ * Memory without a frame comes from writers that touch units before they are given to a frame. In
+ * hot ranges it stays.
+ *
+ * Context: process, may sleep.
+ */
+void computron_scrub(struct computron_pool *pool, struct computron_frame *f)
+{
+	u64 bytes = pool->frames.unit_bytes;
+	struct stretch s = {};
+	u32 unit;
+
+	while (next_stretch(&pool->frames, f, true, &s)) {
+		for (unit = s.first; unit < s.first + s.count; unit++) {
+			if (!computron_memory_present(&pool->memory, unit * bytes, bytes))
+				continue;
+			computron_memory_unmap(&pool->memory, unit * bytes, bytes);
+			computron_memory_punch(&pool->memory, unit * bytes, bytes);
+		}
+	}
 }
 
 /* The run number @i of a frame, while there is one. */

@@ -12,8 +12,8 @@ int computron_evict(struct computron_pool *pool, const struct computron_ref *ref
 void computron_evict_all(struct computron_pool *pool);
 u64 computron_evict_oldest(struct computron_pool *pool);
 
-void computron_renew(struct computron_pool *pool, struct computron_frame *f);
 void computron_abandon(struct computron_pool *pool, struct computron_frame *f, bool keep_hot);
+void computron_scrub(struct computron_pool *pool, struct computron_frame *f);
 bool computron_pinned(struct computron_pool *pool, const struct computron_ref *ref);
 
 #endif

@@ -133,8 +133,8 @@ int computron_call_alloc(struct computron_call *call, void *arg)
 	rc = enter(call->file, alloc, units, true, &alloc->ref, &f);
 	if (rc)
 		return rc;
+	computron_scrub(pool, f);
 	alloc->extents = f->nr_runs;
-	computron_renew(pool, f);
 	if (reserve) {
 		spin_lock(&pool->frames.lock);
 		f->busy = false;
@@ -172,7 +172,6 @@ int computron_call_seal(struct computron_call *call, void *arg)
 	    memchr_inv(seal->digest, 0, sizeof(seal->digest)))
 		return -EINVAL;
 	rc = lock_loading(file, &seal->ref, &f);
-
 	if (!rc)
 		f->busy = true;
 	computron_pool_unlock(pool);

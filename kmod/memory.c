@@ -161,7 +161,7 @@ void computron_memory_survey(struct computron_memory *m, u64 offset, u64 bytes, 
 
 /**
  * computron_memory_present() - whether any page of a range is there
- * @m: the memory, not adopted
+ * @m: the memory
  * @offset: of the range
  * @bytes: of it, not 0
  *
@@ -169,6 +169,12 @@ void computron_memory_survey(struct computron_memory *m, u64 offset, u64 bytes, 
  */
 bool computron_memory_present(struct computron_memory *m, u64 offset, u64 bytes)
 {
+	struct computron_survey s = {};
+
+	if (m->adopted) {
+		computron_memory_survey(m, offset, bytes, false, &s);
+		return s.present;
+	}
 	return filemap_range_has_page(m->file->f_mapping, offset, offset + bytes - 1);
 }
 

@@ -29,8 +29,7 @@ MODULE_PARM_DESC(max_pools, "how many pools there can be");
 /* Of all pools whose memory is not freed yet. */
 static atomic64_t total_bytes;
 static atomic_t total_pools;
-static u64 last_serial; /* computron_pools_lock, as is the next one */
-static u32 nr_listed;
+static u64 last_serial; /* computron_pools_lock */
 
 /**
  * computron_pools_limit() - the limit of the sizes of all pools together
@@ -46,13 +45,17 @@ u64 computron_pools_limit(void)
 
 /**
  * computron_pools_count() - all pools together
- * @pools: how many can be found by their names
- * @bytes: their sizes, adopted ones apart
+ * @pools: how many have a name
+ * @bytes: sizes, adopted ones apart, of these and of those that are still in use without one
  */
 void computron_pools_count(u32 *pools, u64 *bytes)
 {
+	struct computron_pool *pool;
+
+	*pools = 0;
 	spin_lock(&computron_pools_lock);
-	*pools = nr_listed;
+	list_for_each_entry(pool, &computron_pools, listed)
+		++*pools;
 	spin_unlock(&computron_pools_lock);
 	*bytes = atomic64_read(&total_bytes);
 }
@@ -87,20 +90,27 @@ static bool name_is_good(const char *name)
 		       len;
 }
 
-/* After the last reference: here it is allowed to sleep, and no lock is held. */
-static void end_pool(struct work_struct *work)
+static void end_pool(struct computron_pool *pool)
 {
-	struct computron_pool *pool = container_of(work, struct computron_pool, end);
-
 	computron_tend_stop(pool);
 	computron_frames_fini(&pool->frames);
-	uncharge(pool->memory.adopted ? 0 : pool->bytes);
 	computron_memory_close(&pool->memory);
+	uncharge(pool->memory.adopted ? 0 : pool->bytes);
 	kvfree(pool->events);
 	kfree(pool);
 }
 
+static void end_work(struct work_struct *work)
+{
+	end_pool(container_of(work, struct computron_pool, end));
+}
+
 static void last_put(struct kref *refs)
+{
+	end_pool(container_of(refs, struct computron_pool, refs));
+}
+
+static void last_put_later(struct kref *refs)
 {
 	struct computron_pool *pool = container_of(refs, struct computron_pool, refs);
 
@@ -118,13 +128,24 @@ void computron_pool_get(struct computron_pool *pool)
 
 /**
  * computron_pool_put() - one reference less
- * @pool: the pool
+ * @pool: the pool; its memory is free when this was the last
  *
- * Context: any but interrupts.
+ * Context: process, may sleep.
  */
 void computron_pool_put(struct computron_pool *pool)
 {
 	kref_put(&pool->refs, last_put);
+}
+
+/**
+ * computron_pool_put_later() - one reference less, and nothing else for now
+ * @pool: the pool
+ *
+ * Context: reclaim, and the pool's own work.
+ */
+void computron_pool_put_later(struct computron_pool *pool)
+{
+	kref_put(&pool->refs, last_put_later);
 }
 
 static int check_wish(const struct computron_pool_wish *wish, u64 unit)
@@ -210,7 +231,7 @@ struct computron_pool *computron_pool_new(const struct computron_pool_wish *wish
 	kref_init(&pool->refs);
 	INIT_LIST_HEAD(&pool->listed);
 	init_waitqueue_head(&pool->changed);
-	INIT_WORK(&pool->end, end_pool);
+	INIT_WORK(&pool->end, end_work);
 	computron_tend_init(pool);
 	return pool;
 
@@ -257,7 +278,6 @@ int computron_pool_publish(struct computron_pool *pool)
 		spin_lock(&computron_pools_lock);
 		pool->serial = ++last_serial;
 		list_add_tail(&pool->listed, &computron_pools);
-		nr_listed++;
 		spin_unlock(&computron_pools_lock);
 	}
 	mutex_unlock(&computron_pools_mutex);
@@ -336,7 +356,6 @@ static void unlist(struct computron_pool *pool)
 	lockdep_assert_held(&computron_pools_mutex);
 	spin_lock(&computron_pools_lock);
 	list_del_init(&pool->listed);
-	nr_listed--;
 	spin_unlock(&computron_pools_lock);
 	computron_sysfs_remove(pool);
 	computron_pool_put(pool);
@@ -384,10 +403,6 @@ int computron_pool_destroy(const char *name, bool open)
 	if (!rc)
 		computron_evict_all(pool);
 	computron_pool_put(pool);
-	/* A pool that nobody has open is gone now, with its memory: there is room for another one.
-	 */
-	if (!rc)
-		flush_workqueue(computron_wq);
 	return rc;
 }
 

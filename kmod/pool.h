@@ -48,7 +48,7 @@ struct computron_sysfs_pool;
  * @tend: looks after frames that are pinned (tend.c)
  * @kept: frames are QUARANTINED, which keeps the pool and the module; frames.lock
  * @stray: where the search for memory without a frame goes on; for reclaim only
- * @end: frees the pool, where it is allowed to sleep
+ * @end: frees the pool, after the last reference was dropped where that cannot be done
  * @sysfs: its directory
  */
 struct computron_pool {
@@ -113,6 +113,7 @@ int computron_pool_destroy(const char *name, bool open);
 bool computron_pool_may_write(const struct computron_pool *pool);
 void computron_pool_get(struct computron_pool *pool);
 void computron_pool_put(struct computron_pool *pool);
+void computron_pool_put_later(struct computron_pool *pool);
 
 /* Both take and leave the lock of the frames held. */
 int computron_pool_lock_frame(struct computron_pool *pool, const struct computron_ref *ref,

@@ -130,6 +130,16 @@ static u64 reclaim_pool(struct computron_pool *pool, u64 want)
 	return freed;
 }
 
+/* As computron_pool_after; the last reference to a pool is not dropped here. */
+static struct computron_pool *next_pool(struct computron_pool *pool)
+{
+	struct computron_pool *next = computron_pool_at(pool ? pool->serial + 1 : 0);
+
+	if (pool)
+		computron_pool_put_later(pool);
+	return next;
+}
+
 static unsigned long scan_objects(struct shrinker *shrinker, struct shrink_control *sc)
 {
 	u64 want = (u64)sc->nr_to_scan << PAGE_SHIFT, freed = 0;
@@ -138,19 +148,19 @@ static unsigned long scan_objects(struct shrinker *shrinker, struct shrink_contr
 	/* Whoever may not enter file systems may hold locks of one. */
 	if (!(sc->gfp_mask & __GFP_FS) || !READ_ONCE(reclaim) || !mutex_trylock(&reclaiming))
 		return SHRINK_STOP;
-	while (freed < want && (pool = computron_pool_after(pool))) {
+	while (freed < want && (pool = next_pool(pool))) {
 		if (!pool->memory.adopted)
 			freed += reclaim_pool(pool, want - freed);
 	}
 	if (pool)
-		computron_pool_put(pool);
+		computron_pool_put_later(pool);
 	mutex_unlock(&reclaiming);
 	if (!freed)
 		return SHRINK_STOP;
+	/* Else reclaim goes on as if nothing had been freed. */
+	mm_account_reclaimed_pages(freed >> PAGE_SHIFT);
 	/* Enough for now, whatever is left to scan: who still lacks memory comes again. */
 	freed >>= PAGE_SHIFT;
-	/* Else reclaim believes that nothing was freed, and comes again at once, and again. */
-	mm_account_reclaimed_pages(freed);
 	sc->nr_scanned = 2 * (countable() + freed);
 	return freed;
 }

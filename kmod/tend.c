@@ -76,7 +76,7 @@ static void tend(struct work_struct *work)
 	}
 	spin_unlock(&t->lock);
 	if (let_go) {
-		computron_pool_put(pool);
+		computron_pool_put_later(pool); /* which waits for us */
 		module_put(THIS_MODULE); /* the end of the module waits for the end of this */
 	}
 }

@@ -44,18 +44,17 @@ static struct computron_pool *pool_of(const struct computron_view *view)
 	return computron_file_of(view->filp)->pool;
 }
 
-/* Whether all pages from @first to @last can be read. */
-static bool gate_open(const struct computron_view *view, pgoff_t first, pgoff_t last)
+/* Whether a page can be read. */
+static bool gate_open(const struct computron_view *view, pgoff_t page)
 {
-	struct computron_pool *pool = pool_of(view);
-	struct computron_frames *t = &pool->frames;
-	u64 unit = div64_u64((u64)first << PAGE_SHIFT, t->unit_bytes);
-	u64 end = div64_u64((u64)last << PAGE_SHIFT, t->unit_bytes);
-	bool open = end < t->units.count;
+	struct computron_frames *t = &pool_of(view)->frames;
+	u64 unit = div64_u64((u64)page << PAGE_SHIFT, t->unit_bytes);
+	bool open;
 
+	if (unit >= t->units.count)
+		return false;
 	spin_lock(&t->lock);
-	for (; open && unit <= end; unit++)
-		open = computron_frames_readable(t, unit, view->generation);
+	open = computron_frames_readable(t, unit, view->generation);
 	spin_unlock(&t->lock);
 	return open;
 }
@@ -76,27 +75,16 @@ static vm_fault_t view_fault(struct vm_fault *vmf)
 	vm_fault_t rc;
 
 	/* A writer may have punched a hole: no zeros from there either. */
-	if (!gate_open(view, vmf->pgoff, vmf->pgoff) || !is_there(vmf))
+	if (!gate_open(view, vmf->pgoff) || !is_there(vmf))
 		return VM_FAULT_SIGBUS;
 	rc = tmpfs_ops->fault(vmf);
-	if ((rc & VM_FAULT_LOCKED) && !gate_open(view, vmf->pgoff, vmf->pgoff)) {
+	if ((rc & VM_FAULT_LOCKED) && !gate_open(view, vmf->pgoff)) {
 		unlock_page(vmf->page);
 		put_page(vmf->page);
 		vmf->page = NULL;
 		return VM_FAULT_SIGBUS;
 	}
 	return rc;
-}
-
-/*
- * Maps pages that are there already, each under its lock: an eviction that has not come to a page
- * yet will find it mapped. Must not sleep.
- */
-static compat_map_pages_t view_map_pages(struct vm_fault *vmf, pgoff_t start, pgoff_t end)
-{
-	if (!gate_open(vmf->vma->vm_private_data, start, end))
-		return (compat_map_pages_t)0;
-	return tmpfs_ops->map_pages(vmf, start, end);
 }
 
 static void view_open(struct vm_area_struct *vma)
@@ -125,12 +113,14 @@ static int learn_ops(const struct vm_operations_struct *ops)
 	int rc = 0;
 
 	mutex_lock(&view_ops_mutex);
-	if (!tmpfs_ops && ops && ops->fault && ops->map_pages && !ops->page_mkwrite) {
+	if (!tmpfs_ops && ops && ops->fault && !ops->page_mkwrite) {
 		view_ops = *ops;
 		view_ops.open = view_open;
 		view_ops.close = view_close;
 		view_ops.fault = view_fault;
-		view_ops.map_pages = view_map_pages;
+		/* Would map pages around the one in question behind the gate. Huge ones are mapped
+		 * whole. */
+		view_ops.map_pages = NULL;
 		tmpfs_ops = ops;
 	}
 	if (ops != tmpfs_ops)

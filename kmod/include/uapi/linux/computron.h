@@ -87,8 +87,8 @@
  * were.
  *
  * Errors of every call: -EFAULT, -EINVAL, -E2BIG, -ENOTTY, -ENOMEM (for the kernel's own needs),
- * and of every call on a pool file -ENODEV after the pool was destroyed, but for release, abort,
- * info, stat and read.
+ * and of every call on a pool file -ENODEV after the pool was destroyed, but for those that look
+ * (info, stat, lookup, list, extents, read) and those that give up (release, abort).
  */
 #ifndef _UAPI_LINUX_COMPUTRON_H
 #define _UAPI_LINUX_COMPUTRON_H
@@ -187,7 +187,7 @@ struct computron_frame_info {
  * @size: [in] sizeof(struct computron_info)
  * @flags: [in] 0
  * @abi: [out] COMPUTRON_ABI that the module was compiled with
- * @pools: [out] how many there are
+ * @pools: [out] how many have a name
  * @features: [out] COMPUTRON_FEATURE_*
  * @unit_bytes: [out] what frames, extents and pools are multiples of
  * @max_bytes: [out] limit of the sizes of all pools together, adopted ones apart
@@ -547,7 +547,7 @@ struct computron_frame_populate {
  * @size: [in] sizeof(struct computron_frame_seal)
  * @flags: [in] COMPUTRON_SEAL_*
  * @ref: [in] a LOADING frame of this file
- * @digest: [in] opaque to the kernel; zero without COMPUTRON_SEAL_DIGEST
+ * @digest: [in] opaque to the kernel; zero without COMPUTRON_SEAL_DIGEST (-EINVAL)
  * @owner: [in] opaque to the kernel
  * @huge_bytes: [out] how many of its bytes are in huge pages, counted now
  *
