@@ -16,8 +16,10 @@ import traceback
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "e2e"))
 
+import harness
 from harness import NAMES, TESTS, Daemon, Skip, check, equal, eventually, golden, test
 
+harness.SLOW = True  # an emulated processor
 MODELS = "/models"
 DRIVE = os.readlink("/dev/drive2")
 POOL = "e2e"
