@@ -13,6 +13,8 @@
 #include <unistd.h>
 
 #define POOL     (64 * MIB)
+#define KPF_HEAD (1ULL << 15)
+#define KPF_TAIL (1ULL << 16)
 #define KPF_HUGE ((1ULL << 17) | (1ULL << 22)) /* hugetlb or THP */
 
 /* ShmemPmdMapped of the mapping at `at`, in bytes. */
@@ -35,30 +37,32 @@ static uint64_t pmd_mapped(const uint8_t *at)
 	return sum;
 }
 
-static uint64_t word_of(const char *path, uint64_t index)
+static void words_of(const char *path, uint64_t index, uint64_t *words, uint64_t count)
 {
 	int fd = open(path, O_RDONLY);
-	uint64_t word = 0;
 
 	CHECK(fd >= 0, "cannot open %s: errno %d", path, errno);
-	CHECK(pread(fd, &word, sizeof(word), (off_t)(index * sizeof(word))) == sizeof(word),
+	CHECK(pread(fd, words, count * 8, (off_t)(index * 8)) == (ssize_t)(count * 8),
 	      "%s: errno %d", path, errno);
 	close(fd);
-	return word;
 }
 
-/* Bytes of a mapping that lie in compound pages, by pagemap and kpageflags. */
+/* Bytes of a mapping that lie in compound pages of a whole unit, by pagemap and kpageflags. Newer
+ * kernels also have compound pages of other sizes. */
 static uint64_t in_huge_pages(const uint8_t *map, uint64_t bytes)
 {
-	uint64_t sum = 0;
+	uint64_t sum = 0, entry, flags[UNIT / 4096];
+	bool whole;
 
 	for (uint64_t at = 0; at < bytes; at += UNIT) {
-		uint64_t entry = word_of("/proc/self/pagemap", (uintptr_t)(map + at) / 4096);
-
+		words_of("/proc/self/pagemap", (uintptr_t)(map + at) / 4096, &entry, 1);
 		if (!(entry >> 63))
 			continue;
-		if (word_of("/proc/kpageflags", entry & ((1ULL << 55) - 1)) & KPF_HUGE)
-			sum += UNIT;
+		words_of("/proc/kpageflags", entry & ((1ULL << 55) - 1), flags, UNIT / 4096);
+		whole = (flags[0] & KPF_HEAD) && (flags[0] & KPF_HUGE);
+		for (uint64_t i = 1; i < UNIT / 4096; i++)
+			whole = whole && (flags[i] & KPF_TAIL);
+		sum += whole ? UNIT : 0;
 	}
 	return sum;
 }
