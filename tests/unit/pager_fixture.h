@@ -129,14 +129,15 @@ static inline void rig_close(struct rig *rig)
 	}
 }
 
-static inline int rig_add(struct rig *rig, const char *dir, uint32_t tp, uint32_t pp,
-			  struct ctn_err *err)
+/* Rank r on device r + first, in turn. */
+static inline int rig_add_from(struct rig *rig, const char *dir, uint32_t tp, uint32_t pp,
+			       uint32_t first, struct ctn_err *err)
 {
 	uint32_t devices[16], i = rig->models;
 	int rc;
 
 	for (uint32_t r = 0; r < 16; r++)
-		devices[r] = r % rig->device_count;
+		devices[r] = (r + first) % rig->device_count;
 	CU_ASSERT_EQUAL_FATAL(ctn_checkpoint_open(dir, &rig->ckpt[i], err), 0);
 	CU_ASSERT_EQUAL_FATAL(ctn_plan_build(rig->ckpt[i], tp, pp, &rig->plan[i], err), 0);
 	rig->models++;
@@ -144,6 +145,12 @@ static inline int rig_add(struct rig *rig, const char *dir, uint32_t tp, uint32_
 	if (rc >= 0)
 		CU_ASSERT_EQUAL(rc, (int)i);
 	return rc;
+}
+
+static inline int rig_add(struct rig *rig, const char *dir, uint32_t tp, uint32_t pp,
+			  struct ctn_err *err)
+{
+	return rig_add_from(rig, dir, tp, pp, 0, err);
 }
 
 /* A checkpoint whose attention and MLP parts are frames of their own. Each call writes another:

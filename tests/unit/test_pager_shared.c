@@ -382,6 +382,26 @@ static void test_another_placement_shares_nothing(void)
 	free(dir);
 }
 
+/* The same parts on the same device, of which each rank has the other half. */
+static void test_ranks_that_changed_places_share_no_halves(void)
+{
+	struct ctn_err err = {0};
+	char *dir = base_folder();
+	struct rig rig;
+
+	write_manifest(dir);
+	rig_open(&rig, "host:2,mem=256M", "plain", 256 * CTN_MIB);
+	CU_ASSERT_EQUAL_FATAL(rig_add_from(&rig, dir, 2, 1, 0, &err), 0);
+	CU_ASSERT_EQUAL_FATAL(rig_add_from(&rig, dir, 2, 1, 1, &err), 1);
+	ctn_pager_find_shared(rig.pager);
+	load(&rig, 0);
+	load(&rig, 1);
+	CU_ASSERT(holds_files(&rig, 0, UINT32_MAX));
+	CU_ASSERT(holds_files(&rig, 1, UINT32_MAX));
+	rig_close(&rig);
+	free(dir);
+}
+
 /* Two loads want the same frames, and one of them ends early: at any moment, in any order. */
 static void test_a_load_that_ends_hands_on_what_others_wait_for(void)
 {
@@ -500,5 +520,6 @@ CTN_TESTS("pager_shared", CTN_TEST(test_a_tail_goes_and_comes_back_alone),
 	  CTN_TEST(test_what_is_left_can_be_read_while_the_tail_comes),
 	  CTN_TEST(test_fine_tunes_cost_what_they_change),
 	  CTN_TEST(test_another_placement_shares_nothing),
+	  CTN_TEST(test_ranks_that_changed_places_share_no_halves),
 	  CTN_TEST(test_a_load_that_ends_hands_on_what_others_wait_for),
 	  CTN_TEST(test_any_order_of_moves_keeps_the_books))
