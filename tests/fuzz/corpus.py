@@ -7,6 +7,7 @@ parsers know. What a search found is kept in found/TARGET/ and copied beside the
 
 import json
 import os
+import re
 import shutil
 import struct
 import sys
@@ -149,14 +150,58 @@ def configs():
         yield text.encode("latin-1")
 
 
+# ---- the manifest -----------------------------------------------------------------------
+
+
+def manifests():
+    """$B, $H, $N and $C: see fuzz_checkpoint_manifest.c."""
+    digest = "0123456789abcdef" * 2
+    hidden, vocab, ffn = 4, 8, 6
+    names = [n for n in container_names() if n == "lm_head.weight" or re.match(r"model\.(embed|layers|norm)", n)]
+    bytes_ = 4 * (2 * vocab * hidden + 4 * hidden * hidden + 3 * hidden * ffn + 3 * hidden)
+    file = '{"bytes": $B, "header": "$H"}'
+    text = '{"bytes": $N, "digest": "$C"}'
+    part = {"bytes": bytes_, "digest": digest, "tensors": {name: digest for name in names}}
+
+    def case(files=None, texts=None, parts=None, top='"format": 1, "plan": 1'):
+        files = {"model.safetensors": file} if files is None else files
+        texts = {"config.json": text} if texts is None else texts
+        lists = ["{%s}" % ", ".join(f"{json.dumps(k)}: {v}" for k, v in d.items()) for d in (files, texts)]
+        return f'{{{top}, "files": {lists[0]}, "texts": {lists[1]}, "parts": {json.dumps([part] if parts is None else parts)}}}'.encode()
+
+    yield case()
+    for top in ('"format": 2', '"format": 1, "plan": 0', '"plan": 1', '"format": "1"', '"format": 1, "plan": 1, "more": 0'):
+        yield case(top=top)
+    for raw in (b"", b"{", b"[]", b'{"format": 1, "plan": 1, "files": 1, "texts": {}, "parts": []}'):
+        yield raw
+    for files in ({}, {"model.safetensors": file, "other.safetensors": file}, {"model.safetensors": "1"},
+                  {"model.safetensors": '{"bytes": -1, "header": "$H"}'}, {"model.safetensors": '{"bytes": 1, "header": "$H"}'},
+                  {"model.safetensors": '{"bytes": $B, "header": "$C"}'}, {"model.safetensors": '{"bytes": $B, "header": "$"}'}):
+        yield case(files=files)
+    for texts in ({}, {"config.json": text, "tokenizer.json": text}, {"config.json": text, "x": text}, {"config.json": "{}"}):
+        yield case(texts=texts)
+    for changed in (with_key(part, bytes=-1), with_key(part, bytes=1), with_key(part, digest="0"), with_key(part, tensors=1),
+                    with_key(part, tensors={}), with_key(part, tensors={"x": digest}), with_key(part, tensors={names[0]: 1}),
+                    with_key(part, tensors={names[0]: "0"}), with_key(part, more=1), with_key(part, digest=None), 1,
+                    with_key(part, tensors={**part["tensors"], "transformer.ln_f.bias": digest}),
+                    with_key(part, tensors={name: digest for name in [*names[1:], "transformer.ln_f.bias"]})):
+        yield case(parts=[changed])
+    yield case(parts=[])
+    yield case(parts=[part, part])
+    yield case(parts=[part] * 99)
+
+
 # ---- the index --------------------------------------------------------------------------
+
+
+def container_names():
+    with open(os.path.join(HERE, "checkpoint.c"), encoding="utf-8") as f:
+        return [line.split('"')[1] for line in f if line.startswith('\t{"')]
 
 
 def halves():
     """Which of the two containers holds which tensor: checkpoint.c takes turns."""
-    with open(os.path.join(HERE, "checkpoint.c"), encoding="utf-8") as f:
-        names = [line.split('"')[1] for line in f if line.startswith('\t{"')]
-    return {name: f"model-0000{1 + i % 2}-of-00002.safetensors" for i, name in enumerate(names)}
+    return {name: f"model-0000{1 + i % 2}-of-00002.safetensors" for i, name in enumerate(container_names())}
 
 
 def indexes():
@@ -399,6 +444,7 @@ TARGETS = {
     "fuzz_checkpoint_header": headers,
     "fuzz_checkpoint_config": configs,
     "fuzz_checkpoint_index": indexes,
+    "fuzz_checkpoint_manifest": manifests,
     "fuzz_tokenizer": tokenizers,
     "fuzz_server_request": requests,
     "fuzz_daemon_options": options,

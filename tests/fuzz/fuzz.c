@@ -31,7 +31,7 @@ void fuzz_check_err(int rc, const struct ctn_err *err)
 	if (!rc)
 		return;
 	FUZZ_CHECK(rc == -EINVAL || rc == -ENOTSUP || rc == -ENOENT || rc == -ERANGE ||
-		   rc == -ENAMETOOLONG || rc == -ENOMEM);
+		   rc == -ENAMETOOLONG || rc == -ESTALE || rc == -ENOMEM);
 	FUZZ_CHECK(err->code == rc);
 	FUZZ_CHECK(memchr(err->msg, '\0', sizeof(err->msg)) && err->msg[0]);
 	FUZZ_CHECK(!u8_check((const uint8_t *)err->msg, strlen(err->msg)));
