@@ -147,8 +147,8 @@ def twelve_models_in_the_memory_of_three():
             with open(os.environ["STRESS_SUMMARY"], "w", encoding="utf-8") as f:
                 f.write("\n".join([time.strftime("%Y-%m-%d"), *lines]) + "\n")
         check(descriptors(d) <= before + 2, "descriptors were left open")
-        check(memory(d) - mib < 64, "memory has grown")
-        if not SLOW:
+        if not SLOW:  # the sanitizers keep what was freed, and are slow
+            check(memory(d) - mib < 64, "memory has grown")
             check(percentile(unexplained, 0.99) <= 100, f"p99 of the unexplained: {percentile(unexplained, 0.99)} ms")
             check(max(unexplained) <= 1000, f"unexplained: {max(unexplained)} ms")
 
