@@ -326,9 +326,6 @@ static void carry_out(struct world *w, const struct ctn_sched_action *a)
 	case CTN_ACT_CANCEL:
 		act_cancel(w, a->model);
 		break;
-	case CTN_ACT_STAGE:
-		CTN_ASSERT(false); /* the pool has every part */
-		break;
 	case CTN_ACT_KV_BUDGET: /* KV blocks have no bytes here */
 	case CTN_ACT_DROP_HOST: /* the pool holds every model */
 		break;
@@ -486,7 +483,7 @@ static int make_sched(struct world *w, const char *policy)
 				       .max_requests = w->slot_count,
 				       .partial_drops = true,
 				       .cancels = true,
-				       .stages = true,
+				       .host_known = true,
 				       .exclusive_steps = true,
 				       .next_arrival = next_arrival,
 				       .next_arrival_arg = w};

@@ -112,7 +112,6 @@ static void obey(struct world *w, const struct ctn_sched_action *a)
 	case CTN_ACT_DROP_TAIL:
 	case CTN_ACT_PREEMPT:
 	case CTN_ACT_CANCEL:
-	case CTN_ACT_STAGE:
 		CU_FAIL("nobody said that this is possible");
 		break;
 	case CTN_ACT_DROP_HOST:

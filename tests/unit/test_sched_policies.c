@@ -149,7 +149,6 @@ static void obey(struct world *w, const struct ctn_sched_action *a)
 		}
 		break;
 	case CTN_ACT_PREEMPT:
-	case CTN_ACT_STAGE:
 	case CTN_ACT_DROP_HOST:
 		CU_FAIL("nobody said that this is possible");
 		break;
@@ -193,7 +192,7 @@ static void make(struct world *w, const struct mode *mode, uint64_t *seed)
 				       .max_requests = REQUESTS,
 				       .partial_drops = mode->parts,
 				       .cancels = mode->cancels,
-				       .stages = mode->pool_known,
+				       .host_known = mode->pool_known,
 				       .exclusive_steps = mode->exclusive};
 
 	*w = (struct world){.mode = mode, .now = 1, .capacity = {2048, 2560}};

@@ -65,10 +65,8 @@ static void act_refuse(struct ctn_request *req, enum ctn_sched_refusal why)
 			"prompt and max_tokens need more KV memory than the devices have",
 		[CTN_REFUSED_PINNED] = "the model does not fit beside the pinned models",
 		[CTN_REFUSED_DEVICE] = "a device of the model is out of service",
-		[CTN_REFUSED_DEADLINE] = "it would not end before its deadline",
 	};
-	static const int codes[] = {[CTN_REFUSED_DEADLINE] = -ETIME,
-				    [CTN_REFUSED_TOO_LARGE] = -E2BIG,
+	static const int codes[] = {[CTN_REFUSED_TOO_LARGE] = -E2BIG,
 				    [CTN_REFUSED_PINNED] = -ENOSPC,
 				    [CTN_REFUSED_DEVICE] = -ENODEV};
 	struct ctn_err err;
@@ -187,9 +185,6 @@ static void carry_out(struct ctn_engine *e, const struct ctn_sched_action *a)
 		break;
 	case CTN_ACT_CANCEL:
 		act_cancel(m);
-		break;
-	case CTN_ACT_STAGE:
-		CTN_ASSERT(false); /* sched was made without it */
 		break;
 	case CTN_ACT_LOAD:
 		act_load(m, a->ticket);

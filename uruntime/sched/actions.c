@@ -73,7 +73,6 @@ void sched_lacking(const struct ctn_sched *s, const struct sched_model *m, uint3
 		uint64_t free_bytes = s->device_bytes[d] - (s->charged[d] - s->common[d]);
 
 		need[d] -= there[d];
-
 		need[d] = need[d] > free_bytes ? need[d] - free_bytes : 0;
 	}
 }
@@ -89,25 +88,17 @@ bool sched_satisfied(const struct ctn_sched *s, const uint64_t need[CTN_SCHED_MA
 
 /* ---- lists of requests ------------------------------------------------------------------ */
 
-void sched_list_insert(struct ctn_sched *s, struct sched_list *list, uint32_t before, uint32_t slot)
+void sched_list_append(struct ctn_sched *s, struct sched_list *list, uint32_t slot)
 {
 	struct sched_request *q = &s->requests[slot];
 
-	q->prev = before;
-	q->next = before == NO_REQUEST ? list->head : s->requests[before].next;
-	if (before == NO_REQUEST)
+	q->prev = list->tail;
+	q->next = NO_REQUEST;
+	if (list->tail == NO_REQUEST)
 		list->head = slot;
 	else
-		s->requests[before].next = slot;
-	if (q->next == NO_REQUEST)
-		list->tail = slot;
-	else
-		s->requests[q->next].prev = slot;
-}
-
-void sched_list_append(struct ctn_sched *s, struct sched_list *list, uint32_t slot)
-{
-	sched_list_insert(s, list, list->tail, slot);
+		s->requests[list->tail].next = slot;
+	list->tail = slot;
 }
 
 void sched_list_remove(struct ctn_sched *s, struct sched_list *list, uint32_t slot)
@@ -239,29 +230,6 @@ void sched_drop_tail(struct ctn_sched *s, uint32_t model, uint32_t r, uint32_t l
 	a->layers = layers;
 }
 
-void sched_preempt(struct ctn_sched *s, uint32_t slot)
-{
-	struct sched_request *q = &s->requests[slot];
-	struct sched_model *m = &s->models[q->model];
-	uint32_t before = m->queue.tail;
-	struct ctn_sched_action *a;
-
-	CTN_ASSERT(s->pauses && q->state == REQUEST_ADMITTED && q->step <= m->steps_done);
-	sched_list_remove(s, &m->batch, slot);
-	m->admitted--;
-	m->ready -= !q->no_step;
-	m->kv_admitted -= q->kv_blocks;
-	while (before != NO_REQUEST && s->requests[before].arrival > q->arrival)
-		before = s->requests[before].prev;
-	sched_list_insert(s, &m->queue, before, slot);
-	m->queued++;
-	q->state = REQUEST_QUEUED;
-	a = emit(s, CTN_ACT_PREEMPT);
-	a->request = slot;
-	a->model = q->model;
-	sched_settle_kv(s, q->model);
-}
-
 void sched_cancel(struct ctn_sched *s, uint32_t model)
 {
 	struct sched_model *m = &s->models[model];
@@ -269,12 +237,6 @@ void sched_cancel(struct ctn_sched *s, uint32_t model)
 	CTN_ASSERT(s->cancels && m->state == CTN_SCHED_LOADING && !m->cancelling);
 	m->cancelling = true;
 	emit(s, CTN_ACT_CANCEL)->model = model;
-}
-
-void sched_stage(struct ctn_sched *s, uint32_t model)
-{
-	CTN_ASSERT(s->stages);
-	emit(s, CTN_ACT_STAGE)->model = model;
 }
 
 static void emit_kv_budget(struct ctn_sched *s, uint32_t model)
@@ -294,7 +256,8 @@ void sched_load(struct ctn_sched *s, uint32_t model, uint32_t kv_blocks, uint64_
 	sched_learn_wait(s, m, now_ns);
 	m->load_bytes = sched_load_bytes(s, m);
 	m->load_started_ns = now_ns;
-	m->load_due_ns = now_ns + (uint64_t)(1e9 * sched_load_seconds(s, m));
+	m->load_due_ns =
+		now_ns + (uint64_t)(1e9 * sched_seconds_per_byte(s) * (double)m->load_bytes);
 	uncharge(s, m);
 	m->state = CTN_SCHED_LOADING;
 	m->ticket = ++s->tickets;
@@ -376,7 +339,7 @@ void sched_step(struct ctn_sched *s, uint32_t model, uint64_t now_ns)
 	a->seconds = m->step_s;
 }
 
-void sched_refuse(struct ctn_sched *s, uint32_t slot, enum ctn_sched_refusal why, double retry_s)
+void sched_refuse(struct ctn_sched *s, uint32_t slot, enum ctn_sched_refusal why)
 {
 	struct ctn_sched_action *a = emit(s, CTN_ACT_REFUSE);
 	struct sched_model *m = &s->models[s->requests[slot].model];
@@ -388,7 +351,6 @@ void sched_refuse(struct ctn_sched *s, uint32_t slot, enum ctn_sched_refusal why
 	a->request = slot;
 	a->model = s->requests[slot].model;
 	a->why = why;
-	a->seconds = retry_s;
 }
 
 void sched_drop_host(struct ctn_sched *s, uint32_t model, uint64_t bytes)

@@ -4,11 +4,10 @@
  * request of a model comes where default has a chance learnt from the past. (A heuristic: with all
  * arrivals known the best order is still a hard problem.)
  *
- * Who is loaded: of the models that wait for their weights, the one with the most priority, then
- * the earliest deadline, then the oldest request. One load at a time on a link, decided when the
- * link is free: what is dropped for a load that has to wait would be dropped too early. Where it is
- * not known whether the weights are in the pool, a load may be waiting for a disk, and does not
- * count.
+ * Who is loaded: of the models that wait for their weights, the one with the oldest request. One
+ * load at a time on a link, decided when the link is free: what is dropped for a load that has to
+ * wait would be dropped too early. Where it is not known whether the weights are in the pool, a
+ * load may be waiting for a disk, and does not count.
  *
  * Who is dropped: see room.c. The queue is the best foresight there is: a model with requests has
  * the chance 1.
@@ -33,7 +32,7 @@
 
 static bool link_known(const struct ctn_sched *s, const struct sched_model *m)
 {
-	return s->stages && m->host_missing == 0;
+	return s->host_known && m->host_missing == 0;
 }
 
 /* A load for which nobody waits. */
@@ -64,21 +63,6 @@ static void admit(struct ctn_sched *s, uint32_t model, uint64_t now_ns)
 	}
 }
 
-static uint64_t deadline(const struct ctn_sched *s, const struct sched_model *m)
-{
-	return s->requests[m->queue.head].deadline_ns;
-}
-
-static bool more_urgent(const struct ctn_sched *s, const struct sched_model *a,
-			const struct sched_model *b)
-{
-	if (a->priority != b->priority)
-		return a->priority > b->priority;
-	if (deadline(s, a) != deadline(s, b))
-		return deadline(s, a) < deadline(s, b);
-	return sched_head_arrival(s, a) < sched_head_arrival(s, b);
-}
-
 /* Of the models that wait for their weights, the one to be served first; NULL: none. */
 static struct sched_model *next_demand(const struct ctn_sched *s, uint64_t busy)
 {
@@ -88,7 +72,7 @@ static struct sched_model *next_demand(const struct ctn_sched *s, uint64_t busy)
 		struct sched_model *m = &s->models[i];
 
 		if (m->state == CTN_SCHED_ABSENT && m->queued && !m->lost && !(m->devices & busy) &&
-		    (!best || more_urgent(s, m, best)))
+		    (!best || sched_head_arrival(s, m) < sched_head_arrival(s, best)))
 			best = m;
 	}
 	return best;
@@ -186,7 +170,7 @@ static void decide(struct ctn_sched *s, uint64_t now_ns)
 			busy |= m->devices;
 	}
 	load_demanded(s, &busy, ahead, now_ns);
-	if (s->cancels && s->stages)
+	if (s->cancels && s->host_known)
 		load_ahead(s, busy | ahead, now_ns);
 	for (uint32_t i = 0; i < s->model_count; i++) {
 		struct sched_model *m = &s->models[i];

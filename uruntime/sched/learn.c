@@ -132,7 +132,6 @@ void sched_learn_load(struct ctn_sched *s, struct sched_model *m, uint64_t now_n
 {
 	double seconds = (double)(now_ns - m->load_started_ns) / 1e9, each;
 
-	m->loaded_ns = now_ns;
 	if (m->load_bytes == 0)
 		return;
 	each = seconds / (double)m->load_bytes;

@@ -83,7 +83,7 @@ static void unmark(struct ctn_sched *s, uint64_t arrival)
 
 static bool link_busy(const struct ctn_sched *s, const struct sched_model *m)
 {
-	for (uint32_t i = 0; s->stages && i < s->model_count; i++) {
+	for (uint32_t i = 0; s->host_known && i < s->model_count; i++) {
 		const struct sched_model *o = &s->models[i];
 
 		if (o->state == CTN_SCHED_LOADING && !o->host_missing && (o->devices & m->devices))
@@ -141,7 +141,7 @@ bool sched_refuse_unplaceable(struct ctn_sched *s, const struct sched_model *m)
 
 	if (sched_fits(s, m, s->requests[head].kv_blocks, is_pinned) || !sched_room(s, 1))
 		return false;
-	sched_refuse(s, head, CTN_REFUSED_PINNED, 0);
+	sched_refuse(s, head, CTN_REFUSED_PINNED);
 	return true;
 }
 

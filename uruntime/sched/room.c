@@ -105,7 +105,6 @@ static bool may_be_victim(const struct ctn_sched *s, const struct sched_model *v
 {
 	return v != m && !(v->pinned && v->state == CTN_SCHED_RESIDENT) &&
 	       v->state != CTN_SCHED_LOADING && sched_holds(v) &&
-	       (v->priority <= m->priority || !busy(s, v)) &&
 	       (v->state == CTN_SCHED_RESIDENT || !v->admitted);
 }
 

@@ -46,7 +46,7 @@ int ctn_sched_new(const struct ctn_sched_config *cfg, struct ctn_sched **sched, 
 	s->partial_drops = cfg->partial_drops;
 	s->pauses = cfg->pauses;
 	s->cancels = cfg->cancels;
-	s->stages = cfg->stages;
+	s->host_known = cfg->host_known;
 	s->exclusive_steps = cfg->exclusive_steps;
 	if (s->policy == &sched_policy_clairvoyant)
 		s->next_arrival = cfg->next_arrival;
@@ -143,8 +143,6 @@ int ctn_sched_add_model(struct ctn_sched *s, const struct ctn_sched_model *model
 		return ctn_err_set(err, -ENOSPC, "expected at most %u models", s->max_models);
 	*m = (struct sched_model){.max_sequences = model->max_sequences,
 				  .max_steps = CTN_MAX(model->max_steps, 1u),
-				  .weight = model->weight > 0 ? model->weight : 1,
-				  .priority = model->priority,
 				  .shares = NO_SHARE,
 				  .queue = {NO_REQUEST, NO_REQUEST},
 				  .batch = {NO_REQUEST, NO_REQUEST}};
@@ -185,15 +183,14 @@ static void on_arrival(struct ctn_sched *s, uint64_t now_ns, const struct ctn_sc
 	q->no_step = ev->no_step;
 	q->arrival = s->arrivals++;
 	q->arrival_ns = now_ns;
-	q->deadline_ns = ev->deadline_ns ? ev->deadline_ns : UINT64_MAX;
 	sched_learn_arrival(m, now_ns);
 	q->state = REQUEST_QUEUED;
 	sched_list_append(s, &m->queue, ev->request);
 	m->queued++;
 	if (m->lost)
-		sched_refuse(s, ev->request, CTN_REFUSED_DEVICE, 0);
+		sched_refuse(s, ev->request, CTN_REFUSED_DEVICE);
 	else if (!sched_fits(s, m, ev->kv_blocks, NULL))
-		sched_refuse(s, ev->request, CTN_REFUSED_TOO_LARGE, 0);
+		sched_refuse(s, ev->request, CTN_REFUSED_TOO_LARGE);
 }
 
 static void on_request_done(struct ctn_sched *s, uint32_t slot)
@@ -238,7 +235,7 @@ static void on_step_done(struct ctn_sched *s, struct sched_model *m, uint64_t no
 static void refuse_queue(struct ctn_sched *s, const struct sched_model *m)
 {
 	while (m->queue.head != NO_REQUEST && sched_room(s, 1))
-		sched_refuse(s, m->queue.head, CTN_REFUSED_DEVICE, 0);
+		sched_refuse(s, m->queue.head, CTN_REFUSED_DEVICE);
 }
 
 static void on_device_lost(struct ctn_sched *s, uint32_t device)

@@ -30,7 +30,7 @@ struct ctn_sched_config {
 	bool partial_drops; /* CTN_ACT_DROP_TAIL */
 	bool pauses;        /* drops of models with admitted requests, and CTN_ACT_PREEMPT */
 	bool cancels;       /* CTN_ACT_CANCEL */
-	bool stages;        /* CTN_ACT_STAGE; it sends CTN_EV_HOST */
+	bool host_known;    /* it sends CTN_EV_HOST */
 	/* A device computes one step at a time, and sched says whose is next: the caller sends
 	 * CTN_EV_STEP_ADVANCED. Else a step starts as soon as its model has one to run. */
 	bool exclusive_steps;
@@ -63,9 +63,6 @@ struct ctn_sched_model {
 	/* Steps at a time, each over other requests, that end in order: 0 (means 1) up to
 	 * CTN_SCHED_MAX_STEPS. A pipeline of n stages can have n. */
 	uint32_t max_steps;
-	double weight;    /* its share of the devices beside the others'; 0 means 1 */
-	int32_t priority; /* a model is never dropped for one of less; of two that wait, the one
-			   * of more is first */
 };
 
 /* -ENOENT for an unknown policy, -EINVAL, -ENOMEM. */
@@ -90,8 +87,7 @@ int ctn_sched_share(struct ctn_sched *sched, uint32_t model, uint32_t rank, uint
 const char *const *ctn_sched_policies(void);
 
 enum ctn_sched_event_type {
-	CTN_EV_ARRIVAL,        /* request, model, kv_blocks: the most it can come to need,
-				* deadline_ns */
+	CTN_EV_ARRIVAL,        /* request, model, kv_blocks: the most it can come to need */
 	CTN_EV_REQUEST_DONE,   /* request: ended, for whatever reason */
 	CTN_EV_LOAD_DONE,      /* model: all of it is resident */
 	CTN_EV_LOAD_FAILED,    /* model: it charges nothing now; its requests have been ended */
@@ -117,7 +113,6 @@ struct ctn_sched_event {
 	uint32_t kv_blocks;
 	bool no_step; /* ARRIVAL: it only wants the weights resident, and computes nothing */
 	uint64_t bytes;
-	uint64_t deadline_ns; /* 0: none */
 	double seconds;
 	/* By rank: it has so many of its layers, from the first one on. NULL: none. */
 	const uint32_t *kept_layers;
@@ -125,8 +120,7 @@ struct ctn_sched_event {
 };
 
 enum ctn_sched_action_type {
-	CTN_ACT_REFUSE, /* request, why; seconds: after which it may be tried again, or 0. It is not
-			 * queued any more */
+	CTN_ACT_REFUSE, /* request, why: it is not queued any more */
 	/* model: its weights and workspace leave the devices, and its KV unless requests of it are
 	 * admitted: those pause, and its KV budget stays. No step of it runs. */
 	CTN_ACT_DROP,
@@ -140,8 +134,6 @@ enum ctn_sched_action_type {
 	CTN_ACT_LOAD, /* model, ticket: reserve all that it lacks and load it; seconds: expected */
 	CTN_ACT_CANCEL, /* model: end its load, for which nobody waits, as soon as the copies that
 			 * are under way allow; LOAD_DONE or LOAD_CANCELLED follows */
-	CTN_ACT_STAGE,  /* model: bring its parts into the pool as long as nothing else wants the
-			 * disk; nobody waits for it */
 	CTN_ACT_KV_BUDGET, /* model, blocks: the blocks it may use from now on */
 	CTN_ACT_ADMIT,     /* request joins its model's batch */
 	CTN_ACT_STEP, /* model: start one step over its admitted requests that are in none; seconds:
@@ -152,8 +144,7 @@ enum ctn_sched_action_type {
 enum ctn_sched_refusal {
 	CTN_REFUSED_TOO_LARGE, /* with its KV the model exceeds the empty devices */
 	CTN_REFUSED_PINNED,    /* it does not fit beside the pinned models */
-	CTN_REFUSED_DEVICE,    /* a device of its model is lost */
-	CTN_REFUSED_DEADLINE   /* it would not end before its deadline */
+	CTN_REFUSED_DEVICE     /* a device of its model is lost */
 };
 
 /* To be executed in the order given: room is made before it is used. */

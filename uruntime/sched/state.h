@@ -20,9 +20,8 @@ struct sched_request {
 	bool no_step;
 	uint64_t arrival; /* a sequence number: the order of ARRIVAL events */
 	uint64_t arrival_ns;
-	uint64_t deadline_ns; /* UINT64_MAX: none */
-	uint64_t step;        /* the last step that took it, a number of its model; 0: none */
-	uint32_t prev, next;  /* in its model's list of the queued or of the admitted */
+	uint64_t step;       /* the last step that took it, a number of its model; 0: none */
+	uint32_t prev, next; /* in its model's list of the queued or of the admitted */
 };
 
 struct sched_list {
@@ -66,8 +65,6 @@ struct sched_model {
 	uint32_t rank_count;
 	uint32_t max_sequences;
 	uint32_t max_steps;
-	double weight;
-	int32_t priority;
 	uint64_t devices;     /* bit set of its ranks' devices */
 	uint64_t first_stage; /* of those of stage 0 */
 
@@ -100,7 +97,7 @@ struct sched_model {
 	/* On the device that has, or lacks, the most of it: all its weights; what is missing. */
 	uint64_t whole_bytes, missing_bytes;
 	uint64_t load_bytes; /* of the load that runs: the most on one device */
-	uint64_t load_started_ns, load_due_ns, loaded_ns;
+	uint64_t load_started_ns, load_due_ns;
 	double step_s; /* average of its steps; 0: none yet */
 	uint64_t step_started_ns;
 	bool step_alone; /* the step that runs began when the weights were there */
@@ -128,7 +125,7 @@ struct ctn_sched {
 	uint64_t wanted[CTN_SCHED_MAX_DEVICES];
 	uint32_t *order; /* scratch of max_models for sorting */
 
-	bool partial_drops, pauses, cancels, stages, exclusive_steps;
+	bool partial_drops, pauses, cancels, host_known, exclusive_steps;
 	uint64_t entering;       /* bit set of devices in which a step is in stage 0 */
 	double seconds_per_byte; /* of loads, on the fullest link */
 	uint32_t loads_seen;
@@ -213,9 +210,6 @@ void sched_lacking(const struct ctn_sched *s, const struct sched_model *m, uint3
 /* True when nothing is needed on any device. */
 bool sched_satisfied(const struct ctn_sched *s, const uint64_t need[CTN_SCHED_MAX_DEVICES]);
 
-/* Behind `before`, at the head when that is NO_REQUEST. */
-void sched_list_insert(struct ctn_sched *s, struct sched_list *list, uint32_t before,
-		       uint32_t slot);
 void sched_list_append(struct ctn_sched *s, struct sched_list *list, uint32_t slot);
 void sched_list_remove(struct ctn_sched *s, struct sched_list *list, uint32_t slot);
 
@@ -257,18 +251,14 @@ bool sched_may_drop(const struct ctn_sched *s, const struct sched_model *m);
 void sched_drop(struct ctn_sched *s, uint32_t model);
 /* Rank r keeps `layers` of the layers that it has. */
 void sched_drop_tail(struct ctn_sched *s, uint32_t model, uint32_t r, uint32_t layers);
-/* An admitted request in no step goes back to its place in the queue. */
-void sched_preempt(struct ctn_sched *s, uint32_t request);
 void sched_cancel(struct ctn_sched *s, uint32_t model);
-void sched_stage(struct ctn_sched *s, uint32_t model);
 void sched_load(struct ctn_sched *s, uint32_t model, uint32_t kv_blocks, uint64_t now_ns);
 void sched_kv_budget(struct ctn_sched *s, uint32_t model, uint32_t blocks);
 /* A model that is not there keeps KV for its paused requests alone. */
 void sched_settle_kv(struct ctn_sched *s, uint32_t model);
 void sched_admit(struct ctn_sched *s, uint32_t request, uint64_t now_ns);
 void sched_step(struct ctn_sched *s, uint32_t model, uint64_t now_ns);
-void sched_refuse(struct ctn_sched *s, uint32_t request, enum ctn_sched_refusal why,
-		  double retry_s);
+void sched_refuse(struct ctn_sched *s, uint32_t request, enum ctn_sched_refusal why);
 void sched_drop_host(struct ctn_sched *s, uint32_t model, uint64_t bytes);
 
 #endif
