@@ -71,6 +71,18 @@ static struct ctn_pager_adoption adoption(const struct rig *rig)
 	return a;
 }
 
+/* In the background, until nothing waits for its digest. */
+static void verify_all(struct rig *rig)
+{
+	ctn_pager_adopt(rig->pager, CTN_PAGER_VERIFY_BACKGROUND);
+	while (adoption(rig).waiting) {
+		struct pollfd pfd = {.fd = ctn_pager_fd(rig->pager), .events = POLLIN};
+
+		if (poll(&pfd, 1, 5000) > 0)
+			ctn_pager_dispatch(rig->pager);
+	}
+}
+
 /* The bytes that it takes to stage a part. */
 static uint64_t run_bytes(const struct rig *rig, uint32_t part)
 {
@@ -195,13 +207,7 @@ static void test_a_resident_model_of_a_spoiled_frame_fails(void)
 	CU_ASSERT_EQUAL(rig.loaded[0], 1);
 	CU_ASSERT_EQUAL(rig.loaded[1], 1);
 	ctn_pager_use(rig.pager, 0);
-	ctn_pager_adopt(rig.pager, CTN_PAGER_VERIFY_BACKGROUND);
-	while (adoption(&rig).waiting) {
-		struct pollfd pfd = {.fd = ctn_pager_fd(rig.pager), .events = POLLIN};
-
-		if (poll(&pfd, 1, 5000) > 0)
-			ctn_pager_dispatch(rig.pager);
-	}
+	verify_all(&rig);
 	CU_ASSERT_TRUE(ctn_pager_failing(rig.pager, 0));
 	CU_ASSERT_FALSE(ctn_pager_failing(rig.pager, 1));
 	CU_ASSERT_EQUAL(rig.failed[0], 0);
@@ -215,6 +221,45 @@ static void test_a_resident_model_of_a_spoiled_frame_fails(void)
 	CU_ASSERT_EQUAL(rig.loaded[0], 2);
 	CU_ASSERT_EQUAL(rig.staged, run_bytes(&rig, 1));
 	load(&rig, 1, -EALREADY);
+	rig_close(&rig);
+	module_free(&module);
+}
+
+/* A second model of the same bytes must not join the first one's device frames while a step runs on
+ * them: they are wrong, and go when it has ended. */
+static void test_nobody_joins_a_spoiled_device_frame(void)
+{
+	struct ctn_err err = {0};
+	uint64_t staged;
+	struct rig rig;
+
+	module_new(&module);
+	first_life(big_model(), &staged);
+	begin(&rig);
+	for (int i = 0; i < 2; i++)
+		CU_ASSERT_EQUAL_FATAL(rig_add(&rig, big_model(), 1, 1, &err), i);
+	spoil(&rig.plan[0]->parts[1].key);
+	load(&rig, 0, 0);
+	CU_ASSERT_FATAL(settle(&rig));
+	/* They do share frames: the second load finds all of them. */
+	load(&rig, 1, 0);
+	CU_ASSERT_FATAL(settle(&rig));
+	CU_ASSERT_EQUAL(rig.loaded[1], 1);
+	CU_ASSERT_EQUAL(rig.moved, 0);
+	CU_ASSERT_EQUAL(ctn_pager_drop(rig.pager, 1), 0);
+	ctn_pager_use(rig.pager, 0);
+	verify_all(&rig);
+	CU_ASSERT_TRUE(ctn_pager_failing(rig.pager, 0));
+	CU_ASSERT_EQUAL(ctn_pager_load(rig.pager, 1, 2, &err), -EBADMSG);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, "wrong"));
+	ctn_pager_unuse(rig.pager, 0);
+	CU_ASSERT_FATAL(settle(&rig));
+	CU_ASSERT_EQUAL(rig.failed[0], 1);
+	expect_empty_device(&rig);
+	load(&rig, 1, 0);
+	CU_ASSERT_FATAL(settle(&rig));
+	CU_ASSERT_EQUAL(rig.loaded[1], 2);
+	CU_ASSERT_EQUAL(rig.staged, run_bytes(&rig, 1));
 	rig_close(&rig);
 	module_free(&module);
 }
@@ -331,5 +376,6 @@ CTN_TESTS("pager_kmod", CTN_TEST(test_what_was_staged_is_not_staged_again),
 	  CTN_TEST(test_spoiled_frames_are_staged_again),
 	  CTN_TEST(test_a_load_from_a_spoiled_frame_fails),
 	  CTN_TEST(test_a_resident_model_of_a_spoiled_frame_fails),
-	  CTN_TEST(test_frames_that_do_not_fit), CTN_TEST(test_strangers_make_room),
-	  CTN_TEST(test_frames_that_go_while_they_wait), CTN_TEST(test_it_can_be_stopped))
+	  CTN_TEST(test_nobody_joins_a_spoiled_device_frame), CTN_TEST(test_frames_that_do_not_fit),
+	  CTN_TEST(test_strangers_make_room), CTN_TEST(test_frames_that_go_while_they_wait),
+	  CTN_TEST(test_it_can_be_stopped))

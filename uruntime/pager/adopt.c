@@ -114,17 +114,40 @@ static void explain(const struct pager_adopted *a, struct ctn_err *err)
 		    ctn_digest_format(&a->result.digest, found));
 }
 
-/* True when the model's bytes come from the frame, or its device frames may be those of a model
- * whose bytes do: they share what has equal digests. */
-static bool came_from(const struct pager_model *m, const struct ctn_frame_info *info)
+/* True when the part's bytes come from the frame, or its device frames may be those of a part whose
+ * bytes do: they share what has equal digests. */
+static bool came_from(const struct pager_part *part, const struct ctn_frame_info *info)
+{
+	if (part->ref.id == info->ref.id && part->ref.generation == info->ref.generation)
+		return true;
+	return part->has_digest && memcmp(&part->digest, &info->digest, sizeof(part->digest)) == 0;
+}
+
+/* Nobody else may take a device frame with these bytes while a model that fails still uses it. */
+static void shut_piece(const struct pager_piece *pc, const struct ctn_frame_info *info)
+{
+	const struct pager_model *m = pc->shard->rank->model;
+
+	for (uint32_t i = 0; pc->held && i < pc->part_count; i++)
+		pc->frame->spoiled |= came_from(&m->parts[pc->parts[i]], info);
+}
+
+static void shut_frames(const struct pager_model *m, const struct ctn_frame_info *info)
+{
+	for (uint32_t r = 0; r < m->plan->rank_count; r++) {
+		for (uint32_t i = 0; i < m->ranks[r].plan->layer_count; i++) {
+			const struct pager_shard *s = &m->ranks[r].shards[i];
+
+			for (uint32_t k = 0; k < s->plan->piece_count; k++)
+				shut_piece(&s->pieces[k], info);
+		}
+	}
+}
+
+static bool uses_frame(const struct pager_model *m, const struct ctn_frame_info *info)
 {
 	for (uint32_t i = 0; i < m->plan->part_count; i++) {
-		const struct pager_part *part = &m->parts[i];
-
-		if (part->ref.id == info->ref.id && part->ref.generation == info->ref.generation)
-			return true;
-		if (part->has_digest &&
-		    memcmp(&part->digest, &info->digest, sizeof(part->digest)) == 0)
+		if (came_from(&m->parts[i], info))
 			return true;
 	}
 	return false;
@@ -153,8 +176,10 @@ static void spoiled(struct ctn_pager *p, struct pager_adopted *a)
 	for (uint32_t i = 0; i < p->model_count; i++) {
 		struct pager_model *m = p->models[i];
 
-		if (came_from(m, &a->info) && (m->load.active || has_shards(m)))
-			pager_revoke(m, err.code, &err);
+		if (!uses_frame(m, &a->info) || (!m->load.active && !has_shards(m)))
+			continue;
+		shut_frames(m, &a->info);
+		pager_revoke(m, err.code, &err);
 	}
 	/* A load that fails may hold it still: then it goes when it is next looked for. */
 	if (pager_evict(p, &a->info) != -EBUSY)

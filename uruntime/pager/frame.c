@@ -29,6 +29,8 @@ int pager_hold(struct pager_piece *pc)
 	struct ctn_device *dev = f->pager->devices[f->device].dev;
 	int rc;
 
+	if (f->spoiled)
+		return -EBADMSG;
 	switch (f->state) {
 	case DEVICE_ABSENT:
 		rc = ctn_device_map(dev, f->va, f->bytes);
@@ -73,6 +75,7 @@ uint64_t pager_let_go(struct pager_piece *pc)
 	ctn_device_unmap(p->devices[f->device].dev, f->va, f->bytes, p->poison);
 	pager_frame_state(f, DEVICE_ABSENT);
 	f->loader = NULL;
+	f->spoiled = false;
 	return f->bytes;
 }
 

@@ -51,6 +51,11 @@ static int reserve_shard(struct pager_shard *s, struct ctn_err *err)
 
 		if (rc == 0)
 			rc = pager_hold(&s->pieces[i]);
+		if (rc == -EBADMSG)
+			return ctn_err_set(err, rc,
+					   "layer %u shares bytes that turned out to be wrong, and "
+					   "that a model still uses",
+					   s->plan->layer);
 		if (rc)
 			return ctn_err_set(err, rc, "no room on %s for layer %u (%llu bytes)",
 					   ctn_device_props(dev)->id, s->plan->layer,

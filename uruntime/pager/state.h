@@ -62,6 +62,7 @@ struct pager_frame {
 	bool submitted;             /* LOADING, DRAINING: its copies are with the link, or done */
 	bool in_flight;
 	bool arrived; /* DRAINING: the bytes are there */
+	bool spoiled; /* its bytes may be wrong ones: nobody joins its holders, who all fail */
 	struct ctn_event *event;
 	int rc; /* written by the link thread before its completion */
 	struct ctn_mail completion;
