@@ -49,6 +49,24 @@ def an_hour_of_fifty_models_is_quick():
 
 
 @test
+def arrivals_of_a_trace_and_a_cluster_of_a_file():
+    """The same arrivals in both forms of a trace; a batch takes what the file says."""
+    with tempfile.TemporaryDirectory() as folder:
+        csv, azure, cluster = (os.path.join(folder, name) for name in ("trace.csv", "azure.csv", "cluster.yaml"))
+        with open(csv, "w", encoding="utf-8") as f:
+            f.write("seconds,model\n0,0\n2.5,0\n63,0\n")
+        with open(azure, "w", encoding="utf-8") as f:
+            f.write("TIMESTAMP,ContextTokens,GeneratedTokens\n")
+            f.writelines(f"2023-11-16 18:{at}00000,10,20\n" for at in ("15:46.00", "15:48.50", "16:49.00"))
+        with open(cluster, "w", encoding="utf-8") as f:
+            f.write("devices: 4\nlink_bytes_per_s: 10G\nbatch_s: 0.125\n")
+        runs = [figures("lru,resident", w, "--cluster", cluster, "--resident", "1") for w in (f"csv:{csv}", f"azure:{azure},models=1")]
+    equal(runs[0], runs[1])
+    equal(runs[0]["resident"]["requests"], 3)
+    equal(round(runs[0]["resident"]["mean_s"], 9), 0.125)
+
+
+@test
 def a_request_by_itself():
     """By arithmetic: a batch where the model is there; behind a load otherwise, whose first layers run early."""
     with tempfile.TemporaryDirectory() as folder:

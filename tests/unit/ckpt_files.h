@@ -47,6 +47,11 @@ struct gen_model {
 	const char *config;             /* JSON object that is laid over config.json */
 };
 
+/* A llama whose attention and MLP parts are frames of their own, with tensors of several chunks. */
+#define GEN_BIG(layers_, vocab_)                                                          \
+	.family = "llama", .layers = (layers_), .hidden = 512, .heads = 8, .kv_heads = 8, \
+	.head_dim = 64, .ffn = 1024, .vocab = (vocab_), .embed_dim = 512, .positions = 64
+
 struct gen_list {
 	struct gen_tensor t[GEN_MAX_TENSORS];
 	unsigned int count;

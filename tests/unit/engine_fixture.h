@@ -6,7 +6,7 @@
 #ifndef CTN_ENGINE_FIXTURE_H
 #define CTN_ENGINE_FIXTURE_H
 
-#include "pool_fixture.h"
+#include "machine_fixture.h"
 #include "test.h"
 #include "engine/engine.h"
 
@@ -116,22 +116,9 @@ static inline void rig_start(struct rig *rig)
 
 static inline void rig_close(struct rig *rig)
 {
-	struct ctn_pool_stats stats;
-
 	ctn_engine_stop(rig->engine);
 	ctn_engine_free(rig->engine);
-	for (uint32_t d = 0; d < rig->device_count; d++) {
-		struct ctn_device_memory mem;
-
-		ctn_device_get_memory(rig->devices[d], &mem);
-		CU_ASSERT_EQUAL(mem.free, mem.total);
-	}
-	ctn_devices_close(rig->devices, rig->device_count);
-	ctn_stage_close(rig->stage);
-	ctn_pool_get_stats(rig->pool, false, &stats);
-	CU_ASSERT_EQUAL(stats.leased_bytes, 0);
-	CU_ASSERT_EQUAL(stats.loading_bytes, 0);
-	ctn_pool_close(rig->pool);
+	machine_close(rig->devices, rig->device_count, rig->stage, rig->pool);
 	for (uint32_t m = 0; m < MODELS; m++)
 		free(rig->golden[m].ids);
 }

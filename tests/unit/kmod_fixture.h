@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #define POOL_NAME "unit-test"
-#define FAKE_ONLY "the module that is loaded cannot be made to do that"
 
 struct module {
 	struct fake_kmod *fake; /* NULL: the real one */
@@ -127,5 +126,14 @@ static inline struct ctn_pool *module_pool(const struct module *m, uint64_t byte
 	}
 	return pool;
 }
+
+/* Ends the test where the module is the one that is loaded. */
+#define NEEDS_FAKE(m)                                                                    \
+	do {                                                                             \
+		if (!(m)->fake) {                                                        \
+			module_free(m);                                                  \
+			CTN_SKIP("the module that is loaded cannot be made to do that"); \
+		}                                                                        \
+	} while (0)
 
 #endif

@@ -136,4 +136,21 @@ static inline void flip(const char *dir, const char *name, uint64_t at, uint8_t 
 	close(fd);
 }
 
+/* The same model but for a bit in each attention; another one for each `bit`. */
+static inline char *tuned_folder(const char *dir, uint32_t bit)
+{
+	char *tuned = copy_folder(dir);
+	struct ctn_checkpoint *ckpt;
+	struct ctn_err err = {0};
+
+	CU_ASSERT_EQUAL_FATAL(ctn_checkpoint_open_plain(tuned, &ckpt, &err), 0);
+	for (uint32_t i = 0; i < ckpt->tensor_count; i++) {
+		if (strstr(ckpt->tensors[i].name, "self_attn.q_proj.weight"))
+			flip(tuned, "model.safetensors", ckpt->tensors[i].offset + 99,
+			     (uint8_t)(1u << bit));
+	}
+	ctn_checkpoint_close(ckpt);
+	return tuned;
+}
+
 #endif

@@ -8,7 +8,7 @@
 #define CTN_TEST_PAGER_FIXTURE_H
 
 #include "ckpt_files.h"
-#include "pool_fixture.h"
+#include "machine_fixture.h"
 #include "test.h"
 #include "pager/pager.h"
 
@@ -107,22 +107,10 @@ static inline void rig_open(struct rig *rig, const char *device, const char *pro
 static inline void rig_close(struct rig *rig)
 {
 	struct ctn_err err = {0};
-	struct ctn_pool_stats stats;
 
 	CU_ASSERT_EQUAL(ctn_pager_check(rig->pager, &err), 0);
 	ctn_pager_free(rig->pager);
-	for (uint32_t d = 0; d < rig->device_count; d++) {
-		struct ctn_device_memory mem;
-
-		ctn_device_get_memory(rig->devices[d], &mem);
-		CU_ASSERT_EQUAL(mem.free, mem.total);
-	}
-	ctn_devices_close(rig->devices, rig->device_count);
-	ctn_stage_close(rig->stage);
-	ctn_pool_get_stats(rig->pool, false, &stats);
-	CU_ASSERT_EQUAL(stats.loading_bytes, 0);
-	CU_ASSERT_EQUAL(stats.leased_bytes, 0);
-	ctn_pool_close(rig->pool);
+	machine_close(rig->devices, rig->device_count, rig->stage, rig->pool);
 	for (uint32_t i = 0; i < rig->models; i++) {
 		ctn_plan_free(rig->plan[i]);
 		ctn_checkpoint_close(rig->ckpt[i]);
@@ -157,17 +145,7 @@ static inline int rig_add(struct rig *rig, const char *dir, uint32_t tp, uint32_
  * its frames are of other files. */
 static inline const char *write_big(uint32_t layers, uint32_t vocab, unsigned int seed)
 {
-	const struct gen_model m = {.family = "llama",
-				    .layers = layers,
-				    .hidden = 512,
-				    .heads = 8,
-				    .kv_heads = 8,
-				    .head_dim = 64,
-				    .ffn = 1024,
-				    .vocab = vocab,
-				    .embed_dim = 512,
-				    .positions = 64,
-				    .seed = seed};
+	const struct gen_model m = {GEN_BIG(layers, vocab), .seed = seed};
 
 	return gen_write(&m);
 }
@@ -215,6 +193,24 @@ static inline void expect_empty_device(struct rig *rig)
 		CU_ASSERT_EQUAL(l.free, l.total);
 		CU_ASSERT_EQUAL(l.frames_loading + l.frames_resident + l.frames_draining, 0);
 	}
+}
+
+/* A thread that waits for a layer of model 0. */
+struct waiter {
+	struct rig *rig;
+	struct ctn_stream *stream;
+	uint32_t layer;
+	int rc;
+	uint64_t ended_ns;
+};
+
+static inline void *wait_main(void *arg)
+{
+	struct waiter *w = arg;
+
+	w->rc = ctn_pager_wait_layer(w->rig->pager, 0, 0, w->layer, w->stream);
+	w->ended_ns = ctn_now_ns();
+	return NULL;
 }
 
 #endif

@@ -367,6 +367,24 @@ static inline bool has_direct(void)
 	return takes_direct(path);
 }
 
+/* Why a method cannot be had here; NULL: it can. */
+static inline const char *method_lacks(enum ctn_stage_method method)
+{
+	if (method == CTN_STAGE_URING_FIXED && !has_fixed())
+		return "no io_uring with registered buffers: the kernel, or the limit on locked "
+		       "memory";
+	if (method == CTN_STAGE_URING && !has_uring())
+		return "no io_uring";
+	return method == CTN_STAGE_BUFFERED || has_direct() ? NULL : "no O_DIRECT";
+}
+
+#define NEEDS_METHOD(method)                               \
+	do {                                               \
+		const char *lacks_ = method_lacks(method); \
+		if (lacks_)                                \
+			CTN_SKIP(lacks_);                  \
+	} while (0)
+
 static inline enum ctn_stage_method best_method(const char *path)
 {
 	if (!takes_direct(path))

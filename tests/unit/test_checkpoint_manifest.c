@@ -16,16 +16,7 @@ static const struct gen_model small = {.family = "llama",
 				       .positions = 64,
 				       .files = 2};
 /* Frames of their own, and tensors of several chunks. */
-static const struct gen_model large = {.family = "llama",
-				       .layers = 2,
-				       .hidden = 512,
-				       .heads = 8,
-				       .kv_heads = 8,
-				       .head_dim = 64,
-				       .ffn = 1024,
-				       .vocab = 1500,
-				       .embed_dim = 512,
-				       .positions = 64};
+static const struct gen_model large = {GEN_BIG(2, 1500)};
 
 static void test_written_and_read_back(void)
 {

@@ -223,23 +223,6 @@ static void test_a_changed_file_fails_the_load_by_name(void)
 	rig_close(&rig);
 }
 
-struct waiter {
-	struct rig *rig;
-	struct ctn_stream *stream;
-	uint32_t layer;
-	int rc;
-	uint64_t ended_ns;
-};
-
-static void *wait_main(void *arg)
-{
-	struct waiter *w = arg;
-
-	w->rc = ctn_pager_wait_layer(w->rig->pager, 0, 0, w->layer, w->stream);
-	w->ended_ns = ctn_now_ns();
-	return NULL;
-}
-
 static void test_layers_can_be_waited_for_one_by_one(void)
 {
 	struct waiter first = {.layer = 0}, last = {.layer = 4};

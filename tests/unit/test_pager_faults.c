@@ -362,8 +362,7 @@ static void test_the_best_method(void)
 
 static void test_pread(void)
 {
-	if (!has_direct())
-		CTN_SKIP("no O_DIRECT");
+	NEEDS_METHOD(CTN_STAGE_PREAD);
 	try_way("plain", CTN_STAGE_PREAD);
 }
 
@@ -374,20 +373,13 @@ static void test_buffered(void)
 
 static void test_uring_and_a_pool_that_loses_frames(void)
 {
-	if (!has_uring())
-		CTN_SKIP("no io_uring");
-	if (!has_direct())
-		CTN_SKIP("no O_DIRECT");
+	NEEDS_METHOD(CTN_STAGE_URING);
 	try_way("lossy", CTN_STAGE_URING);
 }
 
 static void test_uring_fixed_and_huge_pages(void)
 {
-	if (!has_fixed())
-		CTN_SKIP("no io_uring with registered buffers: the kernel, or the limit on locked "
-			 "memory");
-	if (!has_direct())
-		CTN_SKIP("no O_DIRECT");
+	NEEDS_METHOD(CTN_STAGE_URING_FIXED);
 	if (!huge_have(POOL_BYTES / CTN_EXTENT_ALIGN))
 		CTN_SKIP("no huge pages can be reserved");
 	try_way("hugetlb", CTN_STAGE_URING_FIXED);

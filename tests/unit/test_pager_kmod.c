@@ -42,6 +42,17 @@ static void first_life(const char *dir, uint64_t *staged)
 	rig_close(&rig);
 }
 
+/* The module anew; its pool has a big model from a first life, which *rig has again. */
+static void second_life(struct rig *rig, uint64_t *staged)
+{
+	struct ctn_err err = {0};
+
+	module_new(&module);
+	first_life(big_model(), staged);
+	begin(rig);
+	CU_ASSERT_EQUAL_FATAL(rig_add(rig, big_model(), 1, 1, &err), 0);
+}
+
 /* Turns a bit of the n-th frame of the pool, as a fault of the memory does. */
 static void spoil(const struct ctn_frame_key *key)
 {
@@ -161,14 +172,10 @@ static void test_spoiled_frames_are_staged_again(void)
 /* In the background: what was loaded from it fails, and the next load is right. */
 static void test_a_load_from_a_spoiled_frame_fails(void)
 {
-	struct ctn_err err = {0};
 	uint64_t staged;
 	struct rig rig;
 
-	module_new(&module);
-	first_life(big_model(), &staged);
-	begin(&rig);
-	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, big_model(), 1, 1, &err), 0);
+	second_life(&rig, &staged);
 	spoil(&rig.plan[0]->parts[0].key);
 	ctn_pager_adopt(rig.pager, CTN_PAGER_VERIFY_BACKGROUND);
 	/* It takes all its leases here, before the first digest is looked at. */
@@ -195,10 +202,7 @@ static void test_a_resident_model_of_a_spoiled_frame_fails(void)
 	uint64_t staged;
 	struct rig rig;
 
-	module_new(&module);
-	first_life(big_model(), &staged);
-	begin(&rig);
-	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, big_model(), 1, 1, &err), 0);
+	second_life(&rig, &staged);
 	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, sample("gpt2-tinystories"), 1, 1, &err), 1);
 	spoil(&rig.plan[0]->parts[1].key);
 	load(&rig, 0, 0);
@@ -333,10 +337,7 @@ static void test_frames_that_go_while_they_wait(void)
 	struct rig rig;
 
 	module_new(&module);
-	if (!module.fake) {
-		module_free(&module);
-		CTN_SKIP(FAKE_ONLY);
-	}
+	NEEDS_FAKE(&module);
 	first_life(big_model(), &staged);
 	begin(&rig);
 	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, big_model(), 1, 1, &err), 0);
@@ -356,14 +357,10 @@ static void test_frames_that_go_while_they_wait(void)
 
 static void test_it_can_be_stopped(void)
 {
-	struct ctn_err err = {0};
 	uint64_t staged;
 	struct rig rig;
 
-	module_new(&module);
-	first_life(big_model(), &staged);
-	begin(&rig);
-	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, big_model(), 1, 1, &err), 0);
+	second_life(&rig, &staged);
 	ctn_pager_adopt(rig.pager, CTN_PAGER_VERIFY_BACKGROUND);
 	ctn_pager_stop_adoption(rig.pager);
 	CU_ASSERT_FATAL(settle(&rig));

@@ -12,7 +12,8 @@ static void test_a_tuned_model_shares_the_rest_unread(void)
 	char *dir = big_folder(), *tuned;
 
 	write_manifest(dir);
-	tuned = tuned_folder(dir, true);
+	tuned = tuned_folder(dir, 5);
+	write_manifest(tuned);
 	for (size_t i = 0; i < CTN_ARRAY_LEN(providers); i++) {
 		struct ctn_pager_model_stats stats;
 		uint64_t read, charged, alone, host[MAX_MODELS];
@@ -63,7 +64,8 @@ static void test_equal_parts_on_their_way_are_awaited(void)
 	struct rig rig;
 
 	write_manifest(dir);
-	tuned = tuned_folder(dir, true);
+	tuned = tuned_folder(dir, 5);
+	write_manifest(tuned);
 	rig_open(&rig, "host,mem=512M", "plain", 128 * CTN_MIB);
 	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, dir, 1, 1, &err), 0);
 	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, tuned, 1, 1, &err), 1);
@@ -123,7 +125,7 @@ static uint64_t all_file_bytes(const struct ctn_plan *plan)
 static void test_what_was_staged_gives_way_to_what_is_there(void)
 {
 	static const char *const providers[] = {"plain", "lossy"};
-	char *dir = big_folder(), *tuned = tuned_folder(dir, false);
+	char *dir = big_folder(), *tuned = tuned_folder(dir, 5);
 
 	for (size_t i = 0; i < CTN_ARRAY_LEN(providers); i++) {
 		struct ctn_pager_model_stats stats;
@@ -162,7 +164,7 @@ static void test_what_was_staged_gives_way_to_what_is_there(void)
 
 static void test_of_two_that_come_together_one_gives_way(void)
 {
-	char *dir = big_folder(), *tuned = tuned_folder(dir, false);
+	char *dir = big_folder(), *tuned = tuned_folder(dir, 5);
 	uint64_t read, charged, alone = 0;
 	struct ctn_err err = {0};
 	struct rig rig;
@@ -227,7 +229,7 @@ static void test_one_digest_is_not_enough(void)
 /* At any moment, also while it compares. */
 static void test_cancelled_while_it_shares(void)
 {
-	char *dir = big_folder(), *tuned = tuned_folder(dir, false);
+	char *dir = big_folder(), *tuned = tuned_folder(dir, 5);
 	struct ctn_err err = {0};
 	uint32_t ended = 0;
 	struct rig rig;

@@ -13,37 +13,11 @@
 #define SANITIZED false
 #endif
 
-static const struct gen_model base = {.family = "llama",
-				      .layers = 3,
-				      .hidden = 512,
-				      .heads = 8,
-				      .kv_heads = 8,
-				      .head_dim = 64,
-				      .ffn = 1024,
-				      .vocab = 1500,
-				      .embed_dim = 512,
-				      .positions = 64};
+static const struct gen_model base = {GEN_BIG(3, 1500)};
 
 static char *base_folder(void)
 {
 	return copy_folder(gen_write(&base));
-}
-
-/* The base but for a byte of each attention; another one for each `bit`. */
-static char *tuned_folder(const char *dir, uint32_t bit)
-{
-	char *tuned = copy_folder(dir);
-	struct ctn_checkpoint *ckpt;
-	struct ctn_err err = {0};
-
-	CU_ASSERT_EQUAL_FATAL(ctn_checkpoint_open_plain(tuned, &ckpt, &err), 0);
-	for (uint32_t i = 0; i < ckpt->tensor_count; i++) {
-		if (strstr(ckpt->tensors[i].name, "self_attn.q_proj.weight"))
-			flip(tuned, "model.safetensors", ckpt->tensors[i].offset + 99,
-			     (uint8_t)(1u << bit));
-	}
-	ctn_checkpoint_close(ckpt);
-	return tuned;
 }
 
 /* ---- what is there, by other means ------------------------------------------------------- */
@@ -236,23 +210,6 @@ static void test_a_tail_goes_and_comes_back_alone(void)
 	if (!SANITIZED)
 		tails_at(1, 1);
 	tails_at(2, 2);
-}
-
-struct waiter {
-	struct rig *rig;
-	struct ctn_stream *stream;
-	uint32_t layer;
-	int rc;
-	uint64_t ended_ns;
-};
-
-static void *wait_main(void *arg)
-{
-	struct waiter *w = arg;
-
-	w->rc = ctn_pager_wait_layer(w->rig->pager, 0, 0, w->layer, w->stream);
-	w->ended_ns = ctn_now_ns();
-	return NULL;
 }
 
 static void test_what_is_left_can_be_read_while_the_tail_comes(void)

@@ -342,10 +342,7 @@ static void test_the_kernel_takes_frames(void)
 	struct module m;
 
 	module_new(&m);
-	if (!m.fake) {
-		module_free(&m);
-		CTN_SKIP(FAKE_ONLY);
-	}
+	NEEDS_FAKE(&m);
 	cfg = module_config(&m, 24 * CTN_MIB, 0);
 	cfg.floor_bytes = 4 * CTN_MIB;
 	CU_ASSERT_EQUAL_FATAL(ctn_pool_open(&cfg, &pool, NULL), 0);
@@ -377,10 +374,7 @@ static void test_more_losses_than_the_kernel_keeps(void)
 	struct module m;
 
 	module_new(&m);
-	if (!m.fake) {
-		module_free(&m);
-		CTN_SKIP(FAKE_ONLY);
-	}
+	NEEDS_FAKE(&m);
 	pool = module_pool(&m, 16 * CTN_MIB, 0);
 	for (unsigned int i = 0; i < COMPUTRON_EVENTS + 6; i++) {
 		ctn_test_clean(pool, i, CTN_MIB);
@@ -402,10 +396,7 @@ static void test_counts_while_frames_go(void)
 	struct module m;
 
 	module_new(&m);
-	if (!m.fake) {
-		module_free(&m);
-		CTN_SKIP(FAKE_ONLY);
-	}
+	NEEDS_FAKE(&m);
 	pool = module_pool(&m, 32 * CTN_MIB, 0);
 	for (unsigned int i = 0; i < 7; i++)
 		ctn_test_clean(pool, i, CTN_MIB);
@@ -430,10 +421,7 @@ static void test_quarantine(void)
 	struct module m;
 
 	module_new(&m);
-	if (!m.fake) {
-		module_free(&m);
-		CTN_SKIP(FAKE_ONLY);
-	}
+	NEEDS_FAKE(&m);
 	pool = module_pool(&m, 8 * CTN_MIB, 0);
 	CU_ASSERT_EQUAL(ctn_pool_alloc(pool, &key, 4 * CTN_MIB, -1, &ref), 0);
 	CU_ASSERT_EQUAL(ctn_test_commit(pool, ref), 0);

@@ -38,10 +38,7 @@ static void test_another_provider_stands_in(void)
 	struct module m;
 
 	module_new(&m);
-	if (!m.fake) {
-		module_free(&m);
-		CTN_SKIP(FAKE_ONLY);
-	}
+	NEEDS_FAKE(&m);
 	f = fake_kmod_faults(m.fake);
 	f->open = -ENOENT;
 	refused(&m, "modprobe computron", -ENOTSUP);
@@ -72,10 +69,7 @@ static void test_abi(void)
 	struct module m;
 
 	module_new(&m);
-	if (!m.fake) {
-		module_free(&m);
-		CTN_SKIP(FAKE_ONLY);
-	}
+	NEEDS_FAKE(&m);
 	/* A newer one serves as well, by the rules of the header. */
 	fake_kmod_faults(m.fake)->abi = COMPUTRON_ABI + 1;
 	pool = module_pool(&m, 8 * CTN_MIB, 0);
@@ -228,10 +222,7 @@ static void test_no_memory(void)
 	uint32_t count;
 
 	module_new(&m);
-	if (!m.fake) {
-		module_free(&m);
-		CTN_SKIP(FAKE_ONLY);
-	}
+	NEEDS_FAKE(&m);
 	f = fake_kmod_faults(m.fake);
 	pool = module_pool(&m, 8 * CTN_MIB, 0);
 	f->extents = -ENOMEM;

@@ -89,27 +89,19 @@ static void try_method(enum ctn_stage_method method)
 
 static void test_uring_fixed(void)
 {
-	if (!has_fixed())
-		CTN_SKIP("no io_uring with registered buffers: the kernel, or the limit on locked "
-			 "memory");
-	if (!has_direct())
-		CTN_SKIP("no O_DIRECT");
+	NEEDS_METHOD(CTN_STAGE_URING_FIXED);
 	try_method(CTN_STAGE_URING_FIXED);
 }
 
 static void test_uring(void)
 {
-	if (!has_uring())
-		CTN_SKIP("no io_uring");
-	if (!has_direct())
-		CTN_SKIP("no O_DIRECT");
+	NEEDS_METHOD(CTN_STAGE_URING);
 	try_method(CTN_STAGE_URING);
 }
 
 static void test_pread(void)
 {
-	if (!has_direct())
-		CTN_SKIP("no O_DIRECT");
+	NEEDS_METHOD(CTN_STAGE_PREAD);
 	try_method(CTN_STAGE_PREAD);
 }
 
@@ -329,11 +321,7 @@ static void test_warm_segments(void)
 	struct frame_of f;
 	struct sample s;
 
-	if (!has_fixed())
-		CTN_SKIP("no io_uring with registered buffers: the kernel, or the limit on locked "
-			 "memory");
-	if (!has_direct())
-		CTN_SKIP("no O_DIRECT");
+	NEEDS_METHOD(CTN_STAGE_URING_FIXED);
 	make_sample(&s, ctn_test_tmpdir(), "warm");
 	take_frame(&f, pool, &s, 1);
 	stage = open_stage(pool, -1, 0, NULL);

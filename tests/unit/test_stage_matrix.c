@@ -257,27 +257,19 @@ static void try_all(int forced)
 
 static void test_uring_fixed(void)
 {
-	if (!has_fixed())
-		CTN_SKIP("no io_uring with registered buffers: the kernel, or the limit on locked "
-			 "memory");
-	if (!has_direct())
-		CTN_SKIP("no O_DIRECT");
+	NEEDS_METHOD(CTN_STAGE_URING_FIXED);
 	try_all(CTN_STAGE_URING_FIXED);
 }
 
 static void test_uring(void)
 {
-	if (!has_uring())
-		CTN_SKIP("no io_uring");
-	if (!has_direct())
-		CTN_SKIP("no O_DIRECT");
+	NEEDS_METHOD(CTN_STAGE_URING);
 	try_all(CTN_STAGE_URING);
 }
 
 static void test_pread(void)
 {
-	if (!has_direct())
-		CTN_SKIP("no O_DIRECT");
+	NEEDS_METHOD(CTN_STAGE_PREAD);
 	try_all(CTN_STAGE_PREAD);
 }
 
@@ -288,11 +280,7 @@ static void test_buffered(void)
 
 static void test_left_to_itself(void)
 {
-	if (!has_fixed())
-		CTN_SKIP("no io_uring with registered buffers: the kernel, or the limit on locked "
-			 "memory");
-	if (!has_direct())
-		CTN_SKIP("no O_DIRECT");
+	NEEDS_METHOD(CTN_STAGE_URING_FIXED);
 	try_all(AUTO);
 }
 

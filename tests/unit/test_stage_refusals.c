@@ -148,10 +148,7 @@ static void test_ring_flags_in_order(void)
 	struct ctn_stage_sys old = {.uring_setup = only_plain_setup};
 	struct outcome o;
 
-	if (!has_uring())
-		CTN_SKIP("no io_uring");
-	if (!has_direct())
-		CTN_SKIP("no O_DIRECT");
+	NEEDS_METHOD(CTN_STAGE_URING);
 	o = try(CTN_STAGE_URING, &old);
 	CU_ASSERT_TRUE(o.right);
 	CU_ASSERT_EQUAL(setups, 3);
@@ -162,11 +159,7 @@ static void test_ring_flags_in_order(void)
 
 static void test_no_registration(void)
 {
-	if (!has_fixed())
-		CTN_SKIP("no io_uring with registered buffers: the kernel, or the limit on locked "
-			 "memory");
-	if (!has_direct())
-		CTN_SKIP("no O_DIRECT");
+	NEEDS_METHOD(CTN_STAGE_URING_FIXED);
 	register_answer = -ENOMEM;
 	check_falls_to(CTN_STAGE_URING, "io_uring_register");
 	register_answer = -EOPNOTSUPP;

@@ -58,10 +58,7 @@ static void test_a_module_that_does_not(void)
 	struct module m;
 
 	module_new(&m);
-	if (!m.fake) {
-		module_free(&m);
-		CTN_SKIP(FAKE_ONLY);
-	}
+	NEEDS_FAKE(&m);
 	for (size_t i = 0; i < CTN_ARRAY_LEN(cases); i++) {
 		struct ctn_finding f;
 

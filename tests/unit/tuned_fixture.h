@@ -6,16 +6,7 @@
 #include "manifest_fixture.h"
 #include "pager_fixture.h"
 
-static const struct gen_model big = {.family = "llama",
-				     .layers = 2,
-				     .hidden = 512,
-				     .heads = 8,
-				     .kv_heads = 8,
-				     .head_dim = 64,
-				     .ffn = 1024,
-				     .vocab = 1500,
-				     .embed_dim = 512,
-				     .positions = 64};
+static const struct gen_model big = {GEN_BIG(2, 1500)};
 
 static inline char *big_folder(void)
 {
@@ -61,22 +52,6 @@ static inline void load_and_drop(struct rig *rig, uint32_t model, bool loads)
 	CU_ASSERT_EQUAL(rig->loaded[model], loaded + loads);
 	CU_ASSERT_EQUAL(rig->failed[model], failed + !loads);
 	CU_ASSERT_EQUAL(ctn_pager_drop(rig->pager, model), 0);
-}
-
-/* The same model but for a byte of each attention. */
-static inline char *tuned_folder(const char *dir, bool manifest)
-{
-	char *tuned = copy_folder(dir);
-
-	for (uint32_t i = 0; i < big.layers; i++) {
-		char name[64];
-
-		snprintf(name, sizeof(name), "model.layers.%u.self_attn.q_proj.weight", i);
-		flip(tuned, "model.safetensors", byte_of(tuned, name, 99), 0x20);
-	}
-	if (manifest)
-		write_manifest(tuned);
-	return tuned;
 }
 
 /* The last run of a file may reach past its end. */
