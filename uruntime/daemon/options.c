@@ -29,7 +29,7 @@ const struct ctn_option_def ctn_option_defs[] = {
 	{"socket", "PATH", "of the control socket", STRING(socket)},
 	{"config", "FILE", "YAML with these options by name; the command line wins",
 	 STRING(config)},
-	{"policy", "NAME", "of the scheduler (default: lru)", STRING(policy)},
+	{"policy", "NAME", "of the scheduler: default or lru (default: default)", STRING(policy)},
 	{"max-queue", "N", "unfinished requests a model may have (default: 256)",
 	 STRING(max_queue)},
 	{"max-body", "SIZE", "of a request (default: 4M)", STRING(max_body)},

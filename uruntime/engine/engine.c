@@ -16,7 +16,7 @@
 static int make_sched(struct ctn_engine *e, struct ctn_err *err)
 {
 	uint64_t bytes[CTN_MAX_DEVICES], granules[CTN_MAX_DEVICES];
-	struct ctn_sched_config cfg = {.policy = e->cfg.policy,
+	struct ctn_sched_config cfg = {.policy = e->cfg.policy ? e->cfg.policy : "default",
 				       .device_count = e->cfg.device_count,
 				       .device_bytes = bytes,
 				       .granules = granules,

@@ -22,7 +22,7 @@ struct ctn_engine_config {
 	uint32_t device_count;
 	struct ctn_pool *pool;   /* likewise */
 	struct ctn_stage *stage; /* likewise */
-	const char *policy;      /* NULL: "lru" */
+	const char *policy;      /* NULL: "default" */
 	uint32_t max_queue;      /* unfinished requests a model may have; 0: 256 */
 	uint32_t max_sequences;  /* of one model in one step; 0: 16 */
 	uint32_t step_tokens;    /* tokens of one step, so the prompt chunk; 0: 128 */
