@@ -20,10 +20,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PROCESSES 4
-#define SLOTS     8
-#define POOL      (16 * MIB)
-#define MAX_BYTES "/sys/module/computron/parameters/max_bytes"
+#define PROCESSES  4
+#define SLOTS      8
+#define POOL       (16 * MIB)
+#define HUGE_PAGES "/proc/sys/vm/nr_hugepages"
+#define MAX_BYTES  "/sys/module/computron/parameters/max_bytes"
 
 static const unsigned long requests[] = {
 	COMPUTRON_IOC_INFO,          COMPUTRON_IOC_POOL_CREATE,   COMPUTRON_IOC_POOL_OPEN,
@@ -67,6 +68,7 @@ static uint64_t number(void)
 static int files[SLOTS]; /* descriptors that this process plays with; -1: none */
 static struct computron_ref refs[SLOTS];
 static uint8_t *maps[SLOTS];
+static int memfd; /* of huge pages, to be adopted */
 static uint64_t counts[REQUESTS], well[REQUESTS];
 
 static int *slot(void)
@@ -83,7 +85,19 @@ static void keep(int fd)
 	*place = fd;
 }
 
-static uint8_t arg[512], array[8192];
+static uint8_t arg[512];
+/* Where lists are written. What an argument that is not right asks for beyond it must not land on
+ * the fuzzer's own state: nothing is behind it for as far as the rows of a list can reach. */
+static uint8_t *array;
+#define ARRAY        8192
+#define BEHIND_ARRAY (1ULL << 30)
+
+static void map_array(void)
+{
+	array = mmap(NULL, ARRAY + BEHIND_ARRAY, PROT_NONE,
+		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	CHECK(array != MAP_FAILED && !mprotect(array, ARRAY, PROT_READ | PROT_WRITE), "array");
+}
 
 static void put(size_t at, const void *what, size_t bytes)
 {
@@ -117,8 +131,13 @@ static void compose(unsigned long request)
 		break;
 	case COMPUTRON_IOC_POOL_OPEN:
 	case COMPUTRON_IOC_POOL_DESTROY:
+		put(8, names[below(3)], 3);
+		break;
 	case COMPUTRON_IOC_POOL_ADOPT:
 		put(8, names[below(3)], 3);
+		((struct computron_pool_adopt *)arg)->memfd = below(8) ? memfd : *slot();
+		((struct computron_pool_adopt *)arg)->node = below(8) ? -1 : (int)number();
+		((struct computron_pool_adopt *)arg)->flags = 0;
 		break;
 	case COMPUTRON_IOC_POOL_SET:
 		put64(8, number());
@@ -207,6 +226,12 @@ static void one_call(void)
 	case COMPUTRON_IOC_POOL_OPEN:
 		keep(((struct computron_pool_open *)arg)->fd);
 		break;
+	case COMPUTRON_IOC_POOL_ADOPT:
+		keep(((struct computron_pool_adopt *)arg)->fd);
+		break;
+	case COMPUTRON_IOC_POOL_MEMFD:
+		keep(((struct computron_pool_memfd *)arg)->fd);
+		break;
 	case COMPUTRON_IOC_FRAME_EXPORT:
 		keep(((struct computron_frame_export *)arg)->fd);
 		break;
@@ -259,7 +284,7 @@ static void one_other_thing(int pins)
 	case 8:
 		poll(&poller, 1, 0);
 		if (poller.revents & POLLIN)
-			(void)!read(*file, array, sizeof(array));
+			(void)!read(*file, array, ARRAY);
 		break;
 	case 9:
 		if (*map)
@@ -319,8 +344,16 @@ TEST(random_calls)
 	struct timespec t;
 	pid_t pids[PROCESSES];
 	int status, fd;
-	char was[32];
+	char was[32], huge_was[32];
+	struct computron_pool_info pools[64];
+	struct computron_pool_list list = {
+		.size = sizeof(list), .count = 64, .row_bytes = sizeof(*pools)};
 
+	map_array();
+	snprintf(huge_was, sizeof(huge_was), "%llu", (unsigned long long)number_of(HUGE_PAGES));
+	must_write(HUGE_PAGES, "8");
+	memfd = memfd_create("fuzz", MFD_HUGETLB | MFD_CLOEXEC);
+	CHECK(memfd >= 0 && !ftruncate(memfd, POOL), "memfd: errno %d", errno);
 	/* No pool that the guest could not hold. */
 	snprintf(was, sizeof(was), "%llu", (unsigned long long)number_of(MAX_BYTES));
 	must_write(MAX_BYTES, "134217728");
@@ -355,15 +388,16 @@ TEST(random_calls)
 		else
 			EQUAL(status, 0, "status");
 	}
-	/* Everything that they held is gone: the pools can be destroyed, and the memory is back. */
-	for (int i = 0; i < 3; i++) {
-		char name[8];
+	/* Everything that they held is gone: the pools can be destroyed, and the memory is back. A
+	 * spoilt name can be a good one as well. */
+	list.pools = (uintptr_t)pools;
+	EQUAL(call(must_control(), COMPUTRON_IOC_POOL_LIST, &list), 0, "list");
+	EQUAL(list.count, list.total, "pools listed");
+	for (uint32_t i = 0; i < list.count; i++) {
+		const char *name = pools[i].name;
 
-		snprintf(name, sizeof(name), "f%d", i);
 		fd = pool_open(name, 0);
-		if (fd == -ENOENT)
-			continue;
-		CHECK(fd >= 0, "%d", fd);
+		CHECK(fd >= 0, "%s: %d", name, fd);
 		EQUAL(must_stat(fd).files, 1, "files");
 		EQUAL(must_stat(fd).leased, 0, "leased");
 		EQUAL(must_stat(fd).loading, 0, "loading");
@@ -373,5 +407,7 @@ TEST(random_calls)
 		EQUAL(pool_destroy(name, 0), 0, name);
 	}
 	EQUAL(pool_count(), 0, "pools");
+	close(memfd);
+	must_write(HUGE_PAGES, huge_was);
 	must_write(MAX_BYTES, was);
 }
