@@ -24,6 +24,7 @@ PINNED = {
     "computron_request_phase_seconds": ("histogram", {"phase"}),
     "computron_pauses_total": ("counter", set()),
     "computron_preemptions_total": ("counter", set()),
+    "computron_recomputed_tokens_total": ("counter", set()),
 }
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """Twelve models at four placements on four devices that hold three of them, 32 clients that stay, leave, stream and are late, and
-a pool that loses frames: every answer is right, nothing is left afterwards, and no request waits for nothing.
+a pool that loses frames, and less KV than they want: every answer is right, nothing is left afterwards, and no request waits
+for nothing.
 
 20 s long; 10 minutes in make check-long. STRESS_SUMMARY: a file to which the figures are written."""
 
@@ -126,6 +127,9 @@ def figures(d, served, seconds):
         lines.append(f"{name:>12} " + " ".join(f"{v:9.1f}" for v in row))
     loads = int(m.sum("computron_moves_total", move="load", outcome="ok"))
     lines.append(f"{loads} device frames loaded, {int(m.sum('computron_move_bytes_total', move='stage'))} bytes staged")
+    preemptions, tokens = (int(m.sum(f"computron_{name}_total")) for name in ("preemptions", "recomputed_tokens"))
+    lines.append(f"{preemptions} pre-emptions, {tokens} tokens computed again")
+    check(preemptions or not LONG, "nobody was pre-empted")
     return lines, phases["unexplained"]
 
 

@@ -26,10 +26,11 @@ struct world {
 	bool stepping[MODELS], pinned[MODELS];
 	uint32_t budget[MODELS], admitted[MODELS], blocks_used[MODELS];
 	enum phase phase[REQUESTS];
-	uint32_t model_of[REQUESTS], blocks[REQUESTS], steps_left[REQUESTS];
+	uint32_t model_of[REQUESTS], blocks[REQUESTS], most[REQUESTS], steps_left[REQUESTS];
 	uint64_t arrival[REQUESTS];
 	uint64_t last_ticket, arrivals;
-	uint32_t loads, drops, admits, steps, refusals;
+	uint32_t loads, drops, admits, steps, refusals, preemptions;
+	bool grows; /* requests come with a part of their blocks */
 	uint32_t dropped[64];
 	uint32_t action_max;
 };
@@ -106,11 +107,21 @@ static void obey(struct world *w, const struct ctn_sched_action *a)
 	case CTN_ACT_STEP:
 		CU_ASSERT_FALSE(w->stepping[m]);
 		CU_ASSERT(w->admitted[m] > 0);
+		CU_ASSERT(w->blocks_used[m] <= w->budget[m]);
 		w->stepping[m] = true;
 		w->steps++;
 		break;
-	case CTN_ACT_DROP_TAIL:
 	case CTN_ACT_PREEMPT:
+		CU_ASSERT_FATAL(w->grows && w->phase[q] == ADMITTED && !w->stepping[m]);
+		for (uint32_t i = 0; i < REQUESTS; i++)
+			CU_ASSERT_FALSE(w->phase[i] == ADMITTED && w->model_of[i] == m &&
+					w->arrival[i] > w->arrival[q]);
+		w->phase[q] = WAITING;
+		w->admitted[m]--;
+		w->blocks_used[m] -= w->blocks[q];
+		w->preemptions++;
+		break;
+	case CTN_ACT_DROP_TAIL:
 	case CTN_ACT_CANCEL:
 		CU_FAIL("nobody said that this is possible");
 		break;
@@ -176,11 +187,15 @@ static void arrive(struct world *w, uint32_t q, uint32_t m, uint32_t blocks, uin
 	CU_ASSERT_EQUAL_FATAL(w->phase[q], FREE);
 	w->phase[q] = WAITING;
 	w->model_of[q] = m;
-	w->blocks[q] = blocks;
+	w->most[q] = blocks;
+	w->blocks[q] = w->grows ? (blocks + 2) / 3 : blocks;
 	w->steps_left[q] = steps;
 	w->arrival[q] = w->arrivals++;
-	tell(w, (struct ctn_sched_event){
-			.type = CTN_EV_ARRIVAL, .model = m, .request = q, .kv_blocks = blocks});
+	tell(w, (struct ctn_sched_event){.type = CTN_EV_ARRIVAL,
+					 .model = m,
+					 .request = q,
+					 .kv_blocks = blocks,
+					 .kv_first = w->grows ? w->blocks[q] : 0});
 }
 
 static void done(struct world *w, uint32_t q)
@@ -216,14 +231,28 @@ static void load_failed(struct world *w, uint32_t m)
 	tell(w, (struct ctn_sched_event){.type = CTN_EV_LOAD_FAILED, .model = m});
 }
 
+static void grow(struct world *w, uint32_t q)
+{
+	if (!w->grows || w->blocks[q] == w->most[q])
+		return;
+	w->blocks[q]++;
+	w->blocks_used[w->model_of[q]]++;
+	tell(w,
+	     (struct ctn_sched_event){.type = CTN_EV_KV, .request = q, .kv_blocks = w->blocks[q]});
+}
+
 /* A step ends: requests of the model are a step older, and done when none is left. */
 static void step_done(struct world *w, uint32_t m)
 {
-	w->stepping[m] = false;
 	for (uint32_t q = 0; q < REQUESTS; q++) {
-		if (w->phase[q] == ADMITTED && w->model_of[q] == m && --w->steps_left[q] == 0)
+		if (w->phase[q] != ADMITTED || w->model_of[q] != m)
+			continue;
+		if (--w->steps_left[q] == 0)
 			done(w, q);
+		else
+			grow(w, q);
 	}
+	w->stepping[m] = false;
 	tell(w, (struct ctn_sched_event){.type = CTN_EV_STEP_DONE, .model = m});
 }
 
@@ -389,11 +418,12 @@ static uint32_t rnd(uint64_t *state)
 }
 
 /* Random traffic, failures, pins: every action is possible, all work is done in the end. */
-static void random_run(uint64_t seed, uint32_t action_max)
+static uint32_t random_run(uint64_t seed, uint32_t action_max, bool grows)
 {
 	struct world w;
 
 	world_init(&w, 512, 640);
+	w.grows = grows;
 	w.action_max = action_max;
 	for (uint32_t m = 0; m < MODELS; m++)
 		CU_ASSERT_EQUAL_FATAL(
@@ -433,18 +463,57 @@ static void random_run(uint64_t seed, uint32_t action_max)
 	CU_ASSERT_EQUAL(waiting(&w), 0);
 	CU_ASSERT(w.drops > 0);
 	ctn_sched_free(w.s);
+	return w.preemptions;
 }
 
 static void test_random_events_never_break_the_accounts(void)
 {
 	for (uint64_t seed = 1; seed <= 50; seed++)
-		random_run(seed, 0);
+		random_run(seed, 0, false);
 }
 
 static void test_a_small_action_buffer_loses_nothing(void)
 {
 	for (uint64_t seed = 100; seed <= 120; seed++)
-		random_run(seed, MODELS + 8);
+		random_run(seed, MODELS + 8, seed % 2);
+}
+
+static void test_requests_grow_and_all_end(void)
+{
+	uint32_t preemptions = 0;
+
+	for (uint64_t seed = 200; seed <= 250; seed++)
+		preemptions += random_run(seed, 0, true);
+	CU_ASSERT(preemptions > 50);
+}
+
+/* The device holds the model and six blocks; one request begins with one block, the next with two.
+ */
+static void test_the_youngest_gives_way_and_comes_back_last(void)
+{
+	struct world w;
+
+	world_init(&w, 96 + 32 + 6 * 16, 16);
+	CU_ASSERT_EQUAL_FATAL(add_model(&w, 1, 96, 16, 4, NULL), 0);
+	w.grows = true;
+	arrive(&w, 0, 0, 3, 9);
+	load_done(&w, 0);
+	arrive(&w, 1, 0, 5, 9);
+	CU_ASSERT_EQUAL(w.phase[0], ADMITTED);
+	CU_ASSERT_EQUAL(w.phase[1], ADMITTED);
+	step_done(&w, 0);
+	CU_ASSERT_EQUAL(w.preemptions, 0); /* two blocks and three */
+	step_done(&w, 0);
+	CU_ASSERT_EQUAL(w.preemptions, 1);
+	CU_ASSERT_EQUAL(w.phase[0], ADMITTED);
+	CU_ASSERT_EQUAL(w.phase[1], WAITING);
+	/* Whoever comes now stands behind it. */
+	arrive(&w, 2, 0, 3, 1);
+	CU_ASSERT_EQUAL(w.phase[2], WAITING);
+	while (w.phase[1] == WAITING)
+		step_done(&w, 0);
+	CU_ASSERT_EQUAL(w.phase[0], FREE);
+	ctn_sched_free(w.s);
 }
 
 static void test_host_victims(void)
@@ -525,5 +594,7 @@ CTN_TESTS("sched", CTN_TEST(test_first_request_loads_and_steps_at_once),
 	  CTN_TEST(test_what_pins_exclude_is_refused_not_parked),
 	  CTN_TEST(test_a_stream_of_requests_starves_nobody),
 	  CTN_TEST(test_random_events_never_break_the_accounts),
-	  CTN_TEST(test_a_small_action_buffer_loses_nothing), CTN_TEST(test_host_victims),
+	  CTN_TEST(test_a_small_action_buffer_loses_nothing),
+	  CTN_TEST(test_requests_grow_and_all_end),
+	  CTN_TEST(test_the_youngest_gives_way_and_comes_back_last), CTN_TEST(test_host_victims),
 	  CTN_TEST(test_a_lost_device_refuses_its_models), CTN_TEST(test_policies_by_name))

@@ -13,8 +13,8 @@
  * the actions under way stay in step. */
 void engine_tell(struct ctn_engine *e, const struct ctn_sched_event *ev)
 {
-	/* Bounded by what is live: an arrival and an end a slot, and a few events a model. The
-	 * ring was made for that. */
+	/* Bounded by what is live: an arrival, growth and an end a slot, and a few events a model.
+	 * The ring was made for that. */
 	CTN_ASSERT(e->event_count < e->event_cap);
 	e->events[(e->event_head + e->event_count++) % e->event_cap] = *ev;
 }
@@ -61,8 +61,6 @@ static void load_failed(struct engine_model *m, const struct ctn_err *err)
 static void act_refuse(struct ctn_request *req, enum ctn_sched_refusal why)
 {
 	static const char *const reasons[] = {
-		[CTN_REFUSED_TOO_LARGE] =
-			"prompt and max_tokens need more KV memory than the devices have",
 		[CTN_REFUSED_PINNED] = "the model does not fit beside the pinned models",
 		[CTN_REFUSED_DEVICE] = "a device of the model is out of service",
 	};
@@ -71,7 +69,13 @@ static void act_refuse(struct ctn_request *req, enum ctn_sched_refusal why)
 				    [CTN_REFUSED_DEVICE] = -ENODEV};
 	struct ctn_err err;
 
-	ctn_err_set(&err, codes[why], "%s", reasons[why]);
+	if (why == CTN_REFUSED_TOO_LARGE)
+		ctn_err_set(&err, codes[why],
+			    "prompt (%u tokens) and max_tokens (%u) need %u KV blocks, more than "
+			    "the devices have memory for beside the model",
+			    req->prompt_len, req->max_length - req->prompt_len, req->kv_blocks);
+	else
+		ctn_err_set(&err, codes[why], "%s", reasons[why]);
 	request_end(req, CTN_FINISH_ERROR, &err);
 }
 

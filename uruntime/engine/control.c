@@ -282,6 +282,7 @@ static void snapshot_taken(struct ctn_mail *mail)
 	memcpy(snap->phases, e->phases, sizeof(snap->phases));
 	snap->pauses = e->pauses;
 	snap->preemptions = e->preemptions;
+	snap->recomputed_tokens = e->recomputed;
 	snap->ledger_errors = e->ledger_errors;
 	snap->uptime_s = (double)(ctn_now_ns() - e->started_ns) / 1e9;
 	answer(c, 0);

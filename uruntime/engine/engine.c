@@ -83,8 +83,8 @@ static int make_tables(struct ctn_engine *e)
 	e->pager_evictable = calloc(ENGINE_MAX_MODELS, sizeof(*e->pager_evictable));
 	e->slots = calloc(ENGINE_MAX_REQUESTS, sizeof(*e->slots));
 	e->free_slots = calloc(ENGINE_MAX_REQUESTS, sizeof(*e->free_slots));
-	/* An arrival and an end a slot, and for each model a handful of others. */
-	e->event_cap = 2 * ENGINE_MAX_REQUESTS + 8 * ENGINE_MAX_MODELS;
+	/* An arrival, growth and an end a slot, and for each model a handful of others. */
+	e->event_cap = 3 * ENGINE_MAX_REQUESTS + 8 * ENGINE_MAX_MODELS;
 	e->events = calloc(e->event_cap, sizeof(*e->events));
 	e->action_max = 2 * ENGINE_MAX_MODELS;
 	e->actions = calloc(e->action_max, sizeof(*e->actions));

@@ -249,7 +249,8 @@ struct ctn_snapshot {
 	struct ctn_move_counts moves[CTN_MOVES];
 	struct ctn_histogram phases[CTN_PHASES]; /* of the requests that have ended */
 	uint64_t pauses;                         /* drops of models with requests that had begun */
-	uint64_t preemptions;                    /* requests that gave up their KV and began anew */
+	uint64_t preemptions;                    /* requests that gave up their KV */
+	uint64_t recomputed_tokens;              /* whose KV was given up, by these too */
 	uint64_t ledger_errors;                  /* counts that did not agree, ever: 0 */
 	double uptime_s;
 };

@@ -134,8 +134,7 @@ static int request_new(struct engine_model *m, const struct ctn_request_params *
 	req->prompt_len = req->length = params->prompt_len;
 	req->max_length = params->prompt_len + generate;
 	/* The last generated token is not fed back: its k and v are never stored. */
-	req->kv_blocks =
-		(CTN_MAX(req->max_length - (generate > 0), 1u) + CTN_KV_BLOCK - 1) / CTN_KV_BLOCK;
+	req->kv_blocks = blocks_for(CTN_MAX(req->max_length - (generate > 0), 1u));
 	rc = alloc_ring(req, generate, params->prompt_logprobs);
 	if (rc) {
 		request_destroy(req);
@@ -362,7 +361,10 @@ void request_accept(struct ctn_request *req)
 	}
 	ev.model = m->sched_id;
 	ev.request = req->slot;
+	/* Its prompt, and the token after it. */
+	req->kv_asked = CTN_MIN(blocks_for(req->prompt_len + 1), req->kv_blocks);
 	ev.kv_blocks = req->kv_blocks;
+	ev.kv_first = req->kv_asked;
 	ev.no_step = req->load_only;
 	engine_tell(e, &ev);
 }

@@ -64,7 +64,7 @@ struct ctn_request {
 	uint32_t kv_blocks; /* the most it can need */
 	uint32_t *blocks;   /* block_count ids while admitted, of at most kv_blocks */
 	uint32_t block_count;
-	uint32_t kv_asked; /* blocks that sched was asked for */
+	uint32_t kv_asked; /* blocks that sched knows it to need */
 	bool admitted;
 	bool in_step;
 	uint64_t submitted_ns, deadline_ns;
@@ -211,7 +211,7 @@ struct ctn_engine {
 	uint64_t started_ns;
 	uint64_t wake_ns; /* when sched wants a timer event */
 	struct ctn_histogram phases[CTN_PHASES];
-	uint64_t pauses, preemptions;
+	uint64_t pauses, preemptions, recomputed;
 	uint64_t ledger_errors;
 	_Atomic uint32_t open_requests; /* any thread: each has a descriptor */
 };
@@ -246,6 +246,8 @@ void batch_admit(struct ctn_request *req);
 void batch_remove(struct ctn_request *req);
 /* Its k and v are given up; what it had is computed again. */
 void batch_forget(struct ctn_request *req);
+/* KV blocks of a sequence of so many tokens. */
+uint32_t blocks_for(uint32_t tokens);
 /* The phase of an admitted request between steps. */
 enum ctn_phase batch_phase(const struct engine_model *m);
 

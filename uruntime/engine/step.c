@@ -28,6 +28,8 @@ void batch_forget(struct ctn_request *req)
 	struct engine_model *m = req->model;
 
 	CTN_ASSERT(!req->in_step);
+	if (!atomic_load_explicit(&req->ended, memory_order_relaxed))
+		m->engine->recomputed += req->computed;
 	while (req->block_count)
 		m->free_blocks[m->free_block_count++] = req->blocks[--req->block_count];
 	req->computed = 0;
@@ -54,7 +56,7 @@ struct room {
 	uint32_t tokens, sequences, rows, blocks;
 };
 
-static uint32_t blocks_for(uint32_t tokens)
+uint32_t blocks_for(uint32_t tokens)
 {
 	return (tokens + CTN_KV_BLOCK - 1) / CTN_KV_BLOCK;
 }
@@ -274,6 +276,18 @@ static void set_phases(struct engine_model *m)
 	}
 }
 
+/* Told before the end of the step, so that sched knows when it decides on the next one. */
+static void tell_growth(struct ctn_request *req)
+{
+	struct ctn_sched_event ev = {
+		.type = CTN_EV_KV, .request = req->slot, .kv_blocks = blocks_for(req->length)};
+
+	if (ev.kv_blocks <= req->kv_asked)
+		return;
+	req->kv_asked = ev.kv_blocks;
+	engine_tell(req->engine, &ev);
+}
+
 /* In the engine thread: all ranks are done with the step. */
 static void step_taken(struct ctn_mail *mail)
 {
@@ -302,6 +316,8 @@ static void step_taken(struct ctn_mail *mail)
 		req->in_step = false;
 		if (has_ended(req))
 			request_release_slot(req);
+		else
+			tell_growth(req);
 	}
 	set_phases(m);
 	if (rc) {

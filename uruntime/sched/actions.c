@@ -101,6 +101,27 @@ void sched_list_append(struct ctn_sched *s, struct sched_list *list, uint32_t sl
 	list->tail = slot;
 }
 
+/* By arrival. */
+static void list_insert(struct ctn_sched *s, struct sched_list *list, uint32_t slot)
+{
+	struct sched_request *q = &s->requests[slot];
+	uint32_t next = list->head;
+
+	while (next != NO_REQUEST && s->requests[next].arrival < q->arrival)
+		next = s->requests[next].next;
+	if (next == NO_REQUEST) {
+		sched_list_append(s, list, slot);
+		return;
+	}
+	q->next = next;
+	q->prev = s->requests[next].prev;
+	s->requests[next].prev = slot;
+	if (q->prev == NO_REQUEST)
+		list->head = slot;
+	else
+		s->requests[q->prev].next = slot;
+}
+
 void sched_list_remove(struct ctn_sched *s, struct sched_list *list, uint32_t slot)
 {
 	struct sched_request *q = &s->requests[slot];
@@ -314,6 +335,26 @@ void sched_admit(struct ctn_sched *s, uint32_t slot, uint64_t now_ns)
 	a = emit(s, CTN_ACT_ADMIT);
 	a->request = slot;
 	a->model = q->model;
+}
+
+void sched_preempt(struct ctn_sched *s, uint32_t slot)
+{
+	struct sched_request *q = &s->requests[slot];
+	struct sched_model *m = &s->models[q->model];
+	struct ctn_sched_action *a;
+
+	CTN_ASSERT(q->state == REQUEST_ADMITTED && !(q->step > m->steps_done));
+	sched_list_remove(s, &m->batch, slot);
+	m->admitted--;
+	m->ready -= !q->no_step;
+	m->kv_admitted -= q->kv_blocks;
+	q->state = REQUEST_QUEUED;
+	list_insert(s, &m->queue, slot);
+	m->queued++;
+	a = emit(s, CTN_ACT_PREEMPT);
+	a->request = slot;
+	a->model = q->model;
+	sched_settle_kv(s, q->model);
 }
 
 void sched_step(struct ctn_sched *s, uint32_t model, uint64_t now_ns)

@@ -41,13 +41,20 @@ static bool loads_ahead(const struct sched_model *m)
 	return m->state == CTN_SCHED_LOADING && !m->queued && !m->admitted;
 }
 
+/* What runs nothing may be dropped for it, as for a load ahead. */
+static bool room_now(struct ctn_sched *s, struct sched_model *m, uint32_t blocks, uint64_t arrival,
+		     uint64_t now_ns)
+{
+	return sched_make_room(s, m, blocks, UINT64_MAX, INFINITY, now_ns);
+}
+
 static void admit(struct ctn_sched *s, uint32_t model, uint64_t now_ns)
 {
 	struct sched_model *m = &s->models[model];
 
 	while (m->queue.head != NO_REQUEST && m->admitted < m->max_sequences && !m->cancelling) {
 		const struct sched_request *q = &s->requests[m->queue.head];
-		uint32_t blocks = m->kv_admitted + q->kv_blocks;
+		uint32_t blocks = sched_kv_to_admit(s, m);
 
 		if (q->arrival > m->barrier || !sched_room(s, 2))
 			return;
@@ -94,7 +101,7 @@ static void load_demanded(struct ctn_sched *s, uint64_t *busy, uint64_t ahead, u
 	struct sched_model *m;
 
 	while ((m = next_demand(s, *busy))) {
-		uint32_t blocks = m->kv_admitted + s->requests[m->queue.head].kv_blocks;
+		uint32_t blocks = sched_kv_to_admit(s, m);
 
 		if (m->devices & ahead)
 			cancel_ahead(s, m->devices);
@@ -169,6 +176,7 @@ static void decide(struct ctn_sched *s, uint64_t now_ns)
 		else
 			busy |= m->devices;
 	}
+	sched_kv_settle(s, now_ns);
 	load_demanded(s, &busy, ahead, now_ns);
 	if (s->cancels && s->host_known)
 		load_ahead(s, busy | ahead, now_ns);
@@ -182,7 +190,13 @@ static void decide(struct ctn_sched *s, uint64_t now_ns)
 	sched_start_steps(s, now_ns);
 }
 
-const struct sched_policy sched_policy_default = {
-	.name = "default", .decide = decide, .admit = admit, .host_need = sched_lru_host_need};
-const struct sched_policy sched_policy_clairvoyant = {
-	.name = "clairvoyant", .decide = decide, .admit = admit, .host_need = sched_lru_host_need};
+const struct sched_policy sched_policy_default = {.name = "default",
+						  .decide = decide,
+						  .admit = admit,
+						  .room_now = room_now,
+						  .host_need = sched_lru_host_need};
+const struct sched_policy sched_policy_clairvoyant = {.name = "clairvoyant",
+						      .decide = decide,
+						      .admit = admit,
+						      .room_now = room_now,
+						      .host_need = sched_lru_host_need};

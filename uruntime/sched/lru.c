@@ -128,19 +128,32 @@ static bool make_room(struct ctn_sched *s, struct sched_model *m, uint32_t block
 	return make_room(s, m, blocks, arrival);
 }
 
+/* Whoever runs must not drain for it. */
+static bool room_now(struct ctn_sched *s, struct sched_model *m, uint32_t blocks, uint64_t arrival,
+		     uint64_t now_ns)
+{
+	if (make_room(s, m, blocks, arrival))
+		return true;
+	unmark(s, arrival);
+	return false;
+}
+
 static bool is_pinned(const struct sched_model *m)
 {
 	return m->pinned;
 }
 
 /* A request that only the unpinning of a model could help must not wait for ever, nor be a
- * barrier to others. Refuses the head of the queue if it is such a one. */
+ * barrier to others. Refuses the head of the queue if it is such a one, unless KV that the pinned
+ * do not use can be had: true if it is worth another look. */
 bool sched_refuse_unplaceable(struct ctn_sched *s, const struct sched_model *m)
 {
 	uint32_t head = m->queue.head;
 
-	if (sched_fits(s, m, s->requests[head].kv_blocks, is_pinned) || !sched_room(s, 1))
+	if (sched_fits(s, m, s->requests[head].kv_most, is_pinned) || !sched_room(s, 1))
 		return false;
+	if (sched_kv_trim(s, m, is_pinned))
+		return true;
 	sched_refuse(s, head, CTN_REFUSED_PINNED);
 	return true;
 }
@@ -170,7 +183,7 @@ static void admit(struct ctn_sched *s, uint32_t model, uint64_t now_ns)
 
 	while (m->queue.head != NO_REQUEST && m->admitted < m->max_sequences) {
 		const struct sched_request *q = &s->requests[m->queue.head];
-		uint32_t blocks = m->kv_admitted + q->kv_blocks;
+		uint32_t blocks = sched_kv_to_admit(s, m);
 
 		if (q->arrival > m->barrier || !sched_room(s, 2))
 			return;
@@ -200,7 +213,7 @@ static void serve(struct ctn_sched *s, uint32_t model, uint64_t now_ns)
 
 		if (arrival == UINT64_MAX || barred(s, m, arrival))
 			return;
-		blocks = s->requests[m->queue.head].kv_blocks;
+		blocks = sched_kv_to_admit(s, m);
 		if (make_room(s, m, blocks, arrival)) {
 			sched_load(s, model, blocks, now_ns);
 		} else if (!sched_refuse_unplaceable(s, m)) {
@@ -233,6 +246,7 @@ static void decide(struct ctn_sched *s, uint64_t now_ns)
 		if (s->models[i].queued && !s->models[i].lost)
 			s->order[waiting++] = i;
 	}
+	sched_kv_settle(s, now_ns);
 	sorted_by = s;
 	qsort(s->order, waiting, sizeof(*s->order), by_head);
 	for (uint32_t i = 0; i < waiting; i++)
@@ -278,5 +292,8 @@ void sched_lru_host_need(struct ctn_sched *s, uint32_t model, uint64_t bytes,
 	}
 }
 
-const struct sched_policy sched_policy_lru = {
-	.name = "lru", .decide = decide, .admit = admit, .host_need = sched_lru_host_need};
+const struct sched_policy sched_policy_lru = {.name = "lru",
+					      .decide = decide,
+					      .admit = admit,
+					      .room_now = room_now,
+					      .host_need = sched_lru_host_need};

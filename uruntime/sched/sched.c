@@ -179,7 +179,10 @@ static void on_arrival(struct ctn_sched *s, uint64_t now_ns, const struct ctn_sc
 
 	CTN_ASSERT(ev->request < s->max_requests && q->state == REQUEST_FREE);
 	q->model = ev->model;
-	q->kv_blocks = ev->kv_blocks;
+	q->kv_most = ev->kv_blocks;
+	q->kv_blocks = ev->kv_first ? ev->kv_first : ev->kv_blocks;
+	q->preempted = false;
+	CTN_ASSERT(q->kv_blocks <= q->kv_most);
 	q->no_step = ev->no_step;
 	q->arrival = s->arrivals++;
 	q->arrival_ns = now_ns;
@@ -262,6 +265,9 @@ uint32_t ctn_sched_event(struct ctn_sched *s, uint64_t now_ns, const struct ctn_
 	switch (ev->type) {
 	case CTN_EV_ARRIVAL:
 		on_arrival(s, now_ns, ev);
+		break;
+	case CTN_EV_KV:
+		sched_kv_grow(s, ev->request, ev->kv_blocks);
 		break;
 	case CTN_EV_REQUEST_DONE:
 		on_request_done(s, ev->request);

@@ -28,7 +28,7 @@ struct ctn_sched_config {
 	uint32_t max_requests; /* request slots 0 .. max_requests - 1 */
 	/* What the caller can carry out; a policy does without the rest. */
 	bool partial_drops; /* CTN_ACT_DROP_TAIL */
-	bool pauses;        /* drops of models with admitted requests, and CTN_ACT_PREEMPT */
+	bool pauses;        /* drops of models with admitted requests */
 	bool cancels;       /* CTN_ACT_CANCEL */
 	bool host_known;    /* it sends CTN_EV_HOST */
 	/* A device computes one step at a time, and sched says whose is next: the caller sends
@@ -87,7 +87,11 @@ int ctn_sched_share(struct ctn_sched *sched, uint32_t model, uint32_t rank, uint
 const char *const *ctn_sched_policies(void);
 
 enum ctn_sched_event_type {
-	CTN_EV_ARRIVAL,        /* request, model, kv_blocks: the most it can come to need */
+	/* request, model, kv_blocks: the most it can come to need, kv_first: those of its first
+	 * steps, with which it is admitted (0: kv_blocks). */
+	CTN_EV_ARRIVAL,
+	CTN_EV_KV,             /* request, kv_blocks: admitted, its next step needs so many; told
+				* before STEP_DONE */
 	CTN_EV_REQUEST_DONE,   /* request: ended, for whatever reason */
 	CTN_EV_LOAD_DONE,      /* model: all of it is resident */
 	CTN_EV_LOAD_FAILED,    /* model: it charges nothing now; its requests have been ended */
@@ -110,7 +114,7 @@ struct ctn_sched_event {
 	uint32_t model;
 	uint32_t request;
 	uint32_t device;
-	uint32_t kv_blocks;
+	uint32_t kv_blocks, kv_first;
 	bool no_step; /* ARRIVAL: it only wants the weights resident, and computes nothing */
 	uint64_t bytes;
 	double seconds;
@@ -129,7 +133,8 @@ enum ctn_sched_action_type {
 	 * brings what is missing. */
 	CTN_ACT_DROP_TAIL,
 	/* request: admitted, in no step. It is queued again, in its old place, and its KV blocks
-	 * are free; once it is admitted again, what it had is computed again. */
+	 * are free; once it is admitted again, what it had is computed again. Only
+	 * where requests grow (CTN_EV_KV). */
 	CTN_ACT_PREEMPT,
 	CTN_ACT_LOAD, /* model, ticket: reserve all that it lacks and load it; seconds: expected */
 	CTN_ACT_CANCEL, /* model: end its load, for which nobody waits, as soon as the copies that

@@ -16,7 +16,8 @@ enum request_state { REQUEST_FREE, REQUEST_QUEUED, REQUEST_ADMITTED, REQUEST_REF
 struct sched_request {
 	enum request_state state;
 	uint32_t model;
-	uint32_t kv_blocks;
+	uint32_t kv_blocks, kv_most; /* that it needs now, or when admitted; ever */
+	bool preempted;
 	bool no_step;
 	uint64_t arrival; /* a sequence number: the order of ARRIVAL events */
 	uint64_t arrival_ns;
@@ -136,7 +137,8 @@ struct ctn_sched {
 
 	struct ctn_sched_action *actions; /* of the call that runs */
 	uint32_t action_count, action_max;
-	bool more; /* something was left undone for want of room in actions */
+	bool growing; /* a model may have less KV than its admitted requests need */
+	bool more;    /* something was left undone for want of room in actions */
 };
 
 /* A policy sees the mirror after an event was taken in, and emits actions by the functions
@@ -147,6 +149,10 @@ struct sched_policy {
 	/* Of a model that has its weights, or will have them when they are used: admits what can be
 	 * admitted. With exclusive_steps it is called when a step can begin. */
 	void (*admit)(struct ctn_sched *s, uint32_t model, uint64_t now_ns);
+	/* Makes room for a KV budget of `blocks` of a model that runs, at once and from what runs
+	 * nothing, or not at all; `arrival` is its oldest admitted request's. */
+	bool (*room_now)(struct ctn_sched *s, struct sched_model *m, uint32_t blocks,
+			 uint64_t arrival, uint64_t now_ns);
 	void (*host_need)(struct ctn_sched *s, uint32_t model, uint64_t bytes,
 			  const uint64_t *host_evictable);
 };
@@ -239,6 +245,20 @@ double sched_seconds_per_byte(const struct ctn_sched *s);
 /* Expected seconds of a load of all that `m` lacks. */
 double sched_load_seconds(const struct ctn_sched *s, const struct sched_model *m);
 
+/* ---- kv.c ---- */
+
+/* The KV budget with which the head of the queue can be admitted. */
+uint32_t sched_kv_to_admit(const struct ctn_sched *s, const struct sched_model *m);
+/* Others on the devices of `m` that `of` accepts give back KV that none of their requests needs, if
+ * they are between steps; true if there was any. */
+bool sched_kv_trim(struct ctn_sched *s, const struct sched_model *m,
+		   bool (*of)(const struct sched_model *));
+/* An admitted request needs more blocks. */
+void sched_kv_grow(struct ctn_sched *s, uint32_t request, uint32_t blocks);
+/* Policies call it first in each decision: models between steps get the KV that their admitted
+ * requests need, or the youngest of these go back to the queue. */
+void sched_kv_settle(struct ctn_sched *s, uint64_t now_ns);
+
 /* ---- steps.c ---- */
 
 /* Starts every step that can start now. */
@@ -257,6 +277,8 @@ void sched_kv_budget(struct ctn_sched *s, uint32_t model, uint32_t blocks);
 /* A model that is not there keeps KV for its paused requests alone. */
 void sched_settle_kv(struct ctn_sched *s, uint32_t model);
 void sched_admit(struct ctn_sched *s, uint32_t request, uint64_t now_ns);
+/* Back into the queue: it is in no step. */
+void sched_preempt(struct ctn_sched *s, uint32_t request);
 void sched_step(struct ctn_sched *s, uint32_t model, uint64_t now_ns);
 void sched_refuse(struct ctn_sched *s, uint32_t request, enum ctn_sched_refusal why);
 void sched_drop_host(struct ctn_sched *s, uint32_t model, uint64_t bytes);

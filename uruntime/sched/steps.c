@@ -42,7 +42,7 @@ static uint64_t oldest(const struct ctn_sched *s, const struct sched_model *m)
 static bool may_step(const struct sched_model *m)
 {
 	return (m->ready || m->queued) && m->state != CTN_SCHED_ABSENT && !m->cancelling &&
-	       sched_steps(m) < m->max_steps;
+	       sched_steps(m) < m->max_steps && m->kv_admitted <= m->kv_budget;
 }
 
 static void start_exclusive(struct ctn_sched *s, uint64_t now_ns)

@@ -197,6 +197,10 @@ static void write_phases(struct ctn_buf *out, const struct ctn_snapshot *s)
 	head(out, "computron_preemptions_total", "counter",
 	     "Requests that gave up their KV and began anew.");
 	count(out, "computron_preemptions_total", (const char *const[]){NULL}, s->preemptions);
+	head(out, "computron_recomputed_tokens_total", "counter",
+	     "Tokens of unfinished requests whose KV was given up, to be computed again.");
+	count(out, "computron_recomputed_tokens_total", (const char *const[]){NULL},
+	      s->recomputed_tokens);
 }
 
 /* What a kmod pool gives and takes. */
