@@ -62,7 +62,7 @@ class Scratch:
 
 def report(name, wrong):
     """Prints a verdict; True when it is a good one."""
-    if wrong:
-        print("".join(f"# {line}\n" for line in wrong.splitlines()[-40:]), end="")
-    print(f"{'not ok' if wrong else 'ok'} {name}", flush=True)
+    # In one piece: several threads may report.
+    why = "".join(f"# {line}\n" for line in wrong.splitlines()[-40:]) if wrong else ""
+    print(f"{why}{'not ok' if wrong else 'ok'} {name}\n", end="", flush=True)
     return not wrong
