@@ -328,6 +328,7 @@ static void carry_out(struct world *w, const struct ctn_sched_action *a)
 		break;
 	case CTN_ACT_KV_BUDGET: /* KV blocks have no bytes here */
 	case CTN_ACT_DROP_HOST: /* the pool holds every model */
+	case CTN_ACT_STAGE:
 		break;
 	}
 }

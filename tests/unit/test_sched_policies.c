@@ -150,6 +150,7 @@ static void obey(struct world *w, const struct ctn_sched_action *a)
 		break;
 	case CTN_ACT_PREEMPT:
 	case CTN_ACT_DROP_HOST:
+	case CTN_ACT_STAGE:
 		CU_FAIL("nobody said that this is possible");
 		break;
 	}

@@ -63,10 +63,12 @@ static void act_refuse(struct ctn_request *req, enum ctn_sched_refusal why)
 	static const char *const reasons[] = {
 		[CTN_REFUSED_PINNED] = "the model does not fit beside the pinned models",
 		[CTN_REFUSED_DEVICE] = "a device of the model is out of service",
+		[CTN_REFUSED_DEADLINE] = "it would end after its deadline",
 	};
 	static const int codes[] = {[CTN_REFUSED_TOO_LARGE] = -E2BIG,
 				    [CTN_REFUSED_PINNED] = -ENOSPC,
-				    [CTN_REFUSED_DEVICE] = -ENODEV};
+				    [CTN_REFUSED_DEVICE] = -ENODEV,
+				    [CTN_REFUSED_DEADLINE] = -EAGAIN};
 	struct ctn_err err;
 
 	if (why == CTN_REFUSED_TOO_LARGE)
@@ -202,6 +204,8 @@ static void carry_out(struct ctn_engine *e, const struct ctn_sched_action *a)
 	case CTN_ACT_STEP:
 		act_step(m);
 		break;
+	case CTN_ACT_STAGE:
+		break; /* sched was made without it */
 	case CTN_ACT_DROP_HOST:
 		ctn_pager_drop_host(e->pager, m->pager_id, a->bytes);
 		break;

@@ -4,8 +4,8 @@
 
 /* ---- charges ---------------------------------------------------------------------------- */
 
-static uint64_t kv_charge(const struct ctn_sched *s, const struct sched_model *m, uint32_t r,
-			  uint32_t blocks)
+uint64_t sched_kv_charge(const struct ctn_sched *s, const struct sched_model *m, uint32_t r,
+			 uint32_t blocks)
 {
 	const struct ctn_sched_rank *rank = &m->ranks[r];
 
@@ -15,13 +15,14 @@ static uint64_t kv_charge(const struct ctn_sched *s, const struct sched_model *m
 uint64_t sched_rank_charge(const struct ctn_sched *s, const struct sched_model *m, uint32_t r,
 			   uint32_t blocks)
 {
-	return m->ranks[r].weight_bytes + m->ranks[r].workspace_bytes + kv_charge(s, m, r, blocks);
+	return m->ranks[r].weight_bytes + m->ranks[r].workspace_bytes +
+	       sched_kv_charge(s, m, r, blocks);
 }
 
 uint64_t sched_held(const struct ctn_sched *s, const struct sched_model *m, uint32_t r)
 {
 	if (m->state == CTN_SCHED_ABSENT)
-		return m->kept[r].bytes + kv_charge(s, m, r, m->kv_budget);
+		return m->kept[r].bytes + sched_kv_charge(s, m, r, m->kv_budget);
 	return sched_rank_charge(s, m, r, m->kv_budget);
 }
 
@@ -155,8 +156,9 @@ static struct ctn_sched_action *emit(struct ctn_sched *s, enum ctn_sched_action_
 	return a;
 }
 
-static void charge(struct ctn_sched *s, const struct sched_model *m)
+static void charge(struct ctn_sched *s, struct sched_model *m)
 {
+	sched_note(s, m);
 	for (uint32_t r = 0; r < m->rank_count; r++) {
 		uint32_t d = m->ranks[r].device;
 
@@ -193,7 +195,6 @@ static void leave(struct sched_model *m)
 {
 	m->state = CTN_SCHED_ABSENT;
 	m->cancelling = false;
-	m->check_ns = 0;
 	if (m->admitted == 0)
 		m->kv_budget = 0;
 }
@@ -202,6 +203,7 @@ void sched_keep(struct ctn_sched *s, struct sched_model *m, const uint32_t *laye
 {
 	uncharge(s, m);
 	leave(m);
+	s->check_ns[m - s->models] = UINT64_MAX;
 	for (uint32_t r = 0; r < m->rank_count; r++) {
 		uint32_t n = layers ? layers[r] : 0;
 
@@ -240,6 +242,7 @@ void sched_drop_tail(struct ctn_sched *s, uint32_t model, uint32_t r, uint32_t l
 	CTN_ASSERT(s->partial_drops && sched_may_drop(s, m) && layers < kept->layers);
 	uncharge(s, m);
 	leave(m);
+	s->check_ns[model] = UINT64_MAX;
 	sched_set_kept(
 		s, m, r,
 		(struct sched_kept){layers, layers ? m->ranks[r].layer_bytes[layers - 1] : 0});
@@ -277,8 +280,8 @@ void sched_load(struct ctn_sched *s, uint32_t model, uint32_t kv_blocks, uint64_
 	sched_learn_wait(s, m, now_ns);
 	m->load_bytes = sched_load_bytes(s, m);
 	m->load_started_ns = now_ns;
-	m->load_due_ns =
-		now_ns + (uint64_t)(1e9 * sched_seconds_per_byte(s) * (double)m->load_bytes);
+	m->stage_bytes = m->host_missing;
+	m->load_due_ns = now_ns + (uint64_t)(1e9 * sched_load_seconds(s, m, m->load_bytes));
 	uncharge(s, m);
 	m->state = CTN_SCHED_LOADING;
 	m->ticket = ++s->tickets;
@@ -322,8 +325,7 @@ void sched_admit(struct ctn_sched *s, uint32_t slot, uint64_t now_ns)
 	struct ctn_sched_action *a;
 
 	CTN_ASSERT(q->state == REQUEST_QUEUED);
-	sched_list_remove(s, &m->queue, slot);
-	m->queued--;
+	sched_dequeue(s, m, slot);
 	q->state = REQUEST_ADMITTED;
 	q->step = 0;
 	sched_list_append(s, &m->batch, slot);
@@ -351,6 +353,8 @@ void sched_preempt(struct ctn_sched *s, uint32_t slot)
 	q->state = REQUEST_QUEUED;
 	list_insert(s, &m->queue, slot);
 	m->queued++;
+	m->key_ns = CTN_MIN(m->key_ns, q->key_ns);
+	sched_note(s, m);
 	a = emit(s, CTN_ACT_PREEMPT);
 	a->request = slot;
 	a->model = q->model;
@@ -365,9 +369,12 @@ void sched_step(struct ctn_sched *s, uint32_t model, uint64_t now_ns)
 	CTN_ASSERT(sched_steps(m) < m->max_steps && m->ready > 0);
 	m->steps_started++;
 	for (uint32_t q = m->batch.head; q != NO_REQUEST; q = s->requests[q].next) {
-		if (!s->requests[q].no_step && s->requests[q].step <= m->steps_done)
+		if (!s->requests[q].no_step && s->requests[q].step <= m->steps_done) {
 			s->requests[q].step = m->steps_started;
+			s->requests[q].steps++;
+		}
 	}
+	sched_serve(m, m->step_s);
 	if (s->exclusive_steps)
 		s->entering |= m->first_stage;
 	m->step_alone = sched_steps(m) == 1 && m->state == CTN_SCHED_RESIDENT;
@@ -386,8 +393,9 @@ void sched_refuse(struct ctn_sched *s, uint32_t slot, enum ctn_sched_refusal why
 	struct sched_model *m = &s->models[s->requests[slot].model];
 
 	CTN_ASSERT(s->requests[slot].state == REQUEST_QUEUED);
-	sched_list_remove(s, &m->queue, slot);
-	m->queued--;
+	m->deadlines -= s->requests[slot].deadline_ns != 0;
+	sched_dequeue(s, m, slot);
+	sched_note(s, m);
 	s->requests[slot].state = REQUEST_REFUSED;
 	a->request = slot;
 	a->model = s->requests[slot].model;
@@ -400,4 +408,16 @@ void sched_drop_host(struct ctn_sched *s, uint32_t model, uint64_t bytes)
 
 	a->model = model;
 	a->bytes = bytes;
+}
+
+void sched_stage(struct ctn_sched *s, uint32_t model, uint64_t bytes, uint64_t now_ns)
+{
+	struct ctn_sched_action *a = emit(s, CTN_ACT_STAGE);
+
+	CTN_ASSERT(s->stages && !s->staging);
+	s->staging = true;
+	s->stage_started_ns = now_ns;
+	a->model = model;
+	a->bytes = bytes;
+	a->seconds = s->stage_seconds_per_byte * (double)bytes;
 }

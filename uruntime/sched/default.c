@@ -4,35 +4,34 @@
  * request of a model comes where default has a chance learnt from the past. (A heuristic: with all
  * arrivals known the best order is still a hard problem.)
  *
- * Who is loaded: of the models that wait for their weights, the one with the oldest request. One
- * load at a time on a link, decided when the link is free: what is dropped for a load that has to
- * wait would be dropped too early. Where it is not known whether the weights are in the pool, a
- * load may be waiting for a disk, and does not count.
+ * Who is loaded: of the models that wait for their weights, the first by order.c. One load at a
+ * time on a link, decided when the link is free: what is dropped for a load that has to wait would
+ * be dropped too early. Where it is not known whether the weights are in the pool, a load may be
+ * waiting for a disk, and does not count.
  *
  * Who is dropped: see room.c. The queue is the best foresight there is: a model with requests has
- * the chance 1.
+ * the chance 1. What is loaded or staged ahead of requests: see ahead.c.
  *
- * What is loaded ahead: when a link has nothing else to do, the model whose absence costs most, if
- * what must go for it costs clearly less. Such a load is cancelled as soon as a request needs the
- * link; the layers that have come stay.
+ * How long anyone waits: a model that is there keeps what it has for a residency quantum (room.c),
+ * then it is paused, goes behind all that wait then, and whoever it made wait is loaded. So from
+ * the arrival of a request until its model is there pass at most: the loads of those before it in
+ * the order (each model once, since a paused one goes to the end), the load that was under way, a
+ * quantum, and its own load. It needs the caller to carry out pauses; without them, what runs is
+ * drained instead.
  *
- * A decision costs O(n) in the models without a load, O(n) more for each part of a victim that a
- * load drops. Chances are computed for models that hold weights when room is needed, and for those
- * that lack some no more often than they can change.
+ * A decision costs O(h + w) in the models that hold something on a device and those that wait for
+ * weights, O(h) more for each part of a victim that a load drops, and a look at a word for each
+ * model when a link is idle. Chances are computed for holders when room is needed, and for those
+ * that lack weights no more often than they can change.
  */
 #include "sched/room.h"
 
+#include <float.h>
 #include <math.h>
-
-#define MARGIN        0.3   /* of the gain of a load ahead: what is lost is less sure */
-#define LEAST_GAIN_S  0.003 /* seconds of waiting that a load ahead must save */
-#define LEAST_SHARE   0.2   /* and of the seconds that the load takes */
-#define RETRY_NS      (20 * 1000000ull)
-#define LEAST_WAKE_NS (50 * 1000000ull)
 
 static bool link_known(const struct ctn_sched *s, const struct sched_model *m)
 {
-	return s->host_known && m->host_missing == 0;
+	return s->host_known && m->stage_bytes == 0;
 }
 
 /* A load for which nobody waits. */
@@ -45,7 +44,8 @@ static bool loads_ahead(const struct sched_model *m)
 static bool room_now(struct ctn_sched *s, struct sched_model *m, uint32_t blocks, uint64_t arrival,
 		     uint64_t now_ns)
 {
-	return sched_make_room(s, m, blocks, UINT64_MAX, INFINITY, now_ns);
+	(void)arrival;
+	return sched_make_room(s, m, blocks, DBL_MAX, now_ns) == SCHED_ROOM;
 }
 
 static void admit(struct ctn_sched *s, uint32_t model, uint64_t now_ns)
@@ -59,7 +59,7 @@ static void admit(struct ctn_sched *s, uint32_t model, uint64_t now_ns)
 		if (q->arrival > m->barrier || !sched_room(s, 2))
 			return;
 		if (blocks > m->kv_budget) {
-			if (!sched_make_room(s, m, blocks, q->arrival, INFINITY, now_ns)) {
+			if (sched_make_room(s, m, blocks, INFINITY, now_ns) != SCHED_ROOM) {
 				if (sched_refuse_unplaceable(s, m))
 					continue;
 				return;
@@ -70,105 +70,95 @@ static void admit(struct ctn_sched *s, uint32_t model, uint64_t now_ns)
 	}
 }
 
-/* Of the models that wait for their weights, the one to be served first; NULL: none. */
-static struct sched_model *next_demand(const struct ctn_sched *s, uint64_t busy)
+/* Of the models that wait for their weights, the first by order; NULL: none. Where somebody found
+ * no room whatever is dropped (`stuck`), what paused requests hold has to become free first. */
+static struct sched_model *next_demand(const struct ctn_sched *s, uint64_t busy, uint64_t stuck)
 {
 	struct sched_model *best = NULL;
+	int64_t least = INT64_MAX;
 
-	for (uint32_t i = 0; i < s->model_count; i++) {
-		struct sched_model *m = &s->models[i];
+	for (uint32_t i = 0; i < s->waiter_count; i++) {
+		const struct sched_waiter *w = &s->waiters[i];
+		int64_t key;
 
-		if (m->state == CTN_SCHED_ABSENT && m->queued && !m->lost && !(m->devices & busy) &&
-		    (!best || sched_head_arrival(s, m) < sched_head_arrival(s, best)))
-			best = m;
+		if (w->devices & busy)
+			continue;
+		if ((w->devices & stuck) && !s->models[w->model].admitted)
+			continue;
+		key = w->key_ns + sched_behind_ns(s, w->served_s);
+		if (!best || key < least || (key == least && w->model < best - s->models)) {
+			least = key;
+			best = &s->models[w->model];
+		}
 	}
 	return best;
 }
 
 static void cancel_ahead(struct ctn_sched *s, uint64_t devices)
 {
-	for (uint32_t i = 0; i < s->model_count; i++) {
-		const struct sched_model *o = &s->models[i];
+	for (uint32_t i = 0; i < s->holder_count; i++) {
+		const struct sched_model *o = &s->models[s->holders[i]];
 
 		if (loads_ahead(o) && !o->cancelling && (o->devices & devices) && sched_room(s, 1))
-			sched_cancel(s, i);
+			sched_cancel(s, s->holders[i]);
 	}
+}
+
+static bool is_pinned(const struct sched_model *m)
+{
+	return m->pinned;
+}
+
+/* What was paused, and now does not fit beside what has been pinned, is queued again, and refused
+ * there. False: it fits, or there is no room for the actions now. */
+static bool requeue_unplaceable(struct ctn_sched *s, struct sched_model *m)
+{
+	if (sched_fits(s, m, m->kv_admitted, is_pinned) || !sched_room(s, 2))
+		return false;
+	if (!sched_kv_trim(s, m, is_pinned))
+		sched_preempt(s, m->batch.head);
+	return true;
 }
 
 /* Loads what is waited for; adds the devices for which it goes on waiting to *busy. */
 static void load_demanded(struct ctn_sched *s, uint64_t *busy, uint64_t ahead, uint64_t now_ns)
 {
+	uint64_t stuck = 0;
 	struct sched_model *m;
 
-	while ((m = next_demand(s, *busy))) {
-		uint32_t blocks = sched_kv_to_admit(s, m);
+	while ((m = next_demand(s, *busy, stuck))) {
+		uint32_t blocks = m->admitted ? m->kv_admitted : sched_kv_to_admit(s, m);
+		enum sched_room_found found = SCHED_ROOM_LATER;
 
 		if (m->devices & ahead)
 			cancel_ahead(s, m->devices);
-		else if (sched_make_room(s, m, blocks, sched_head_arrival(s, m), INFINITY, now_ns))
+		else
+			found = sched_make_room(s, m, blocks, INFINITY, now_ns);
+		if (found == SCHED_ROOM) {
 			sched_load(s, (uint32_t)(m - s->models), blocks, now_ns);
-		else if (sched_refuse_unplaceable(s, m))
+			if (link_known(s, m))
+				*busy |= m->devices;
+		} else if (m->admitted ? requeue_unplaceable(s, m)
+				       : sched_refuse_unplaceable(s, m)) {
 			continue;
-		if (link_known(s, m) || m->state == CTN_SCHED_ABSENT)
+		} else if (found == SCHED_ROOM_NEVER && !(m->devices & stuck)) {
+			stuck |= m->devices;
+		} else {
 			*busy |= m->devices;
-	}
-}
-
-/* What is gained if all of `m` were there. Notes when that is worth asking again. */
-static double gain(const struct ctn_sched *s, struct sched_model *m, uint64_t now_ns)
-{
-	const struct sched_gaps *g = &m->gaps;
-	uint64_t scale_ns = (uint64_t)(1e9 * CTN_MIN(g->scale_s, 1e6));
-	double gain_s;
-
-	if (m->check_ns > now_ns)
-		return 0;
-	sched_value(s, m, now_ns);
-	gain_s = sched_loss(s, m);
-	/* After bursty gaps the chance only falls until the next request, after regular ones it
-	 * grows; if nothing has come for long, the past says no more. */
-	if (gain_s >= LEAST_GAIN_S)
-		m->check_ns = now_ns + CTN_MAX(RETRY_NS, (now_ns - g->last_ns) / 8);
-	else if (g->shape > 1 && now_ns < g->last_ns + 2 * scale_ns)
-		m->check_ns = now_ns + CTN_MAX(LEAST_WAKE_NS, scale_ns / 20);
-	else
-		m->check_ns = UINT64_MAX;
-	return gain_s;
-}
-
-static void load_ahead(struct ctn_sched *s, uint64_t busy, uint64_t now_ns)
-{
-	struct sched_model *best = NULL;
-	double most = LEAST_GAIN_S;
-
-	for (uint32_t i = 0; i < s->model_count; i++) {
-		struct sched_model *m = &s->models[i];
-		double gain_s;
-
-		if (m->state != CTN_SCHED_ABSENT || m->queued || m->admitted || m->lost ||
-		    m->gaps.count == 0 || m->host_missing || (m->devices & busy))
-			continue;
-		gain_s = gain(s, m, now_ns);
-		s->wake_ns = CTN_MIN(s->wake_ns, m->check_ns);
-		if (gain_s < LEAST_SHARE * sched_load_seconds(s, m))
-			continue;
-		if (gain_s >= most && m->missing_bytes) {
-			most = gain_s;
-			best = m;
 		}
 	}
-	if (best && sched_make_room(s, best, 1, UINT64_MAX, (1 - MARGIN) * most, now_ns))
-		sched_load(s, (uint32_t)(best - s->models), 1, now_ns);
+	*busy |= stuck;
 }
 
 static void decide(struct ctn_sched *s, uint64_t now_ns)
 {
 	uint64_t busy = 0, ahead = 0;
 
-	for (uint32_t i = 0; i < s->model_count; i++) {
-		struct sched_model *m = &s->models[i];
+	for (uint32_t i = 0; i < s->holder_count; i++) {
+		struct sched_model *m = &s->models[s->holders[i]];
 
 		m->barrier = UINT64_MAX;
+		m->yields = false;
 		if (m->state != CTN_SCHED_LOADING || !link_known(s, m))
 			continue;
 		if (s->cancels && loads_ahead(m))
@@ -176,27 +166,37 @@ static void decide(struct ctn_sched *s, uint64_t now_ns)
 		else
 			busy |= m->devices;
 	}
+	sched_advance(s);
 	sched_kv_settle(s, now_ns);
 	load_demanded(s, &busy, ahead, now_ns);
-	if (s->cancels && s->host_known)
-		load_ahead(s, busy | ahead, now_ns);
-	for (uint32_t i = 0; i < s->model_count; i++) {
-		struct sched_model *m = &s->models[i];
+	sched_load_ahead(s, busy | ahead, now_ns);
+	sched_stage_ahead(s, now_ns);
+	/* Downwards: an admission may drop others, and the last takes the place of one. */
+	for (uint32_t i = s->holder_count; i-- > 0;) {
+		struct sched_model *m;
+
+		if (i >= s->holder_count)
+			continue;
+		m = &s->models[s->holders[i]];
+		if (!s->exclusive_steps && m->queued && m->state != CTN_SCHED_ABSENT)
+			admit(s, s->holders[i], now_ns);
+	}
+	for (uint32_t i = 0; i < s->holder_count; i++) {
+		struct sched_model *m = &s->models[s->holders[i]];
 
 		m->drains = m->barrier != UINT64_MAX;
-		if (!s->exclusive_steps && m->queued && m->state != CTN_SCHED_ABSENT)
-			admit(s, i, now_ns);
 	}
 	sched_start_steps(s, now_ns);
 }
 
 const struct sched_policy sched_policy_default = {.name = "default",
+						  .foresees = true,
 						  .decide = decide,
 						  .admit = admit,
 						  .room_now = room_now,
-						  .host_need = sched_lru_host_need};
+						  .host_need = sched_host_need};
 const struct sched_policy sched_policy_clairvoyant = {.name = "clairvoyant",
+						      .foresees = true,
 						      .decide = decide,
 						      .admit = admit,
-						      .room_now = room_now,
-						      .host_need = sched_lru_host_need};
+						      .host_need = sched_host_need};

@@ -66,7 +66,6 @@ void sched_learn_arrival(struct sched_model *m, uint64_t now_ns)
 	}
 	g->count++;
 	g->last_ns = now_ns;
-	m->check_ns = 0;
 	fit(g);
 }
 
@@ -113,9 +112,12 @@ double sched_seconds_per_byte(const struct ctn_sched *s)
 	return s->loads_seen ? s->seconds_per_byte : PRIOR_SECONDS_PER_BYTE;
 }
 
-double sched_load_seconds(const struct ctn_sched *s, const struct sched_model *m)
+double sched_load_seconds(const struct ctn_sched *s, const struct sched_model *m, uint64_t bytes)
 {
-	return sched_seconds_per_byte(s) * (double)m->missing_bytes;
+	double link = sched_seconds_per_byte(s) * (double)bytes;
+	double disk = s->stage_seconds_per_byte * (double)m->host_missing;
+
+	return CTN_MAX(link, disk);
 }
 
 void sched_learn_wait(struct ctn_sched *s, const struct sched_model *m, uint64_t now_ns)
@@ -128,12 +130,32 @@ void sched_learn_wait(struct ctn_sched *s, const struct sched_model *m, uint64_t
 	s->load_wait_s += LEAST_SHARE * (wait_s - s->load_wait_s);
 }
 
+static void learn_disk(struct ctn_sched *s, double each)
+{
+	if (s->stages_seen)
+		each = CTN_MIN(each, FAR * s->stage_seconds_per_byte);
+	average(&s->stage_seconds_per_byte, each, ++s->stages_seen);
+}
+
+void sched_learn_stage(struct ctn_sched *s, const struct sched_model *m, uint64_t missing,
+		       uint64_t now_ns)
+{
+	if (m->host_missing > missing)
+		learn_disk(s, (double)(now_ns - s->stage_started_ns) / 1e9 /
+				      (double)(m->host_missing - missing));
+}
+
 void sched_learn_load(struct ctn_sched *s, struct sched_model *m, uint64_t now_ns)
 {
 	double seconds = (double)(now_ns - m->load_started_ns) / 1e9, each;
 
 	if (m->load_bytes == 0)
 		return;
+	if (m->stage_bytes) {
+		/* The link waited for the disk. */
+		learn_disk(s, seconds / (double)m->stage_bytes);
+		return;
+	}
 	each = seconds / (double)m->load_bytes;
 	if (s->loads_seen)
 		each = CTN_MIN(each, FAR * s->seconds_per_byte);
@@ -151,4 +173,14 @@ void sched_learn_step(struct sched_model *m, uint64_t now_ns)
 		m->step_s += LEAST_SHARE * 4 * (CTN_MIN(seconds, FAR * m->step_s) - m->step_s);
 	else
 		m->step_s = seconds;
+}
+
+void sched_learn_request(struct sched_model *m, const struct sched_request *q)
+{
+	if (q->steps == 0)
+		return;
+	if (m->steps_each > 0)
+		m->steps_each += LEAST_SHARE * 4 * (q->steps - m->steps_each);
+	else
+		m->steps_each = q->steps;
 }

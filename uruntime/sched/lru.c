@@ -269,10 +269,11 @@ static bool better_host_victim(const struct ctn_sched *s, uint32_t a, uint32_t b
 }
 
 void sched_lru_host_need(struct ctn_sched *s, uint32_t model, uint64_t bytes,
-			 const uint64_t *host_evictable)
+			 const uint64_t *host_evictable, uint64_t now_ns)
 {
 	uint32_t n = 0;
 
+	(void)now_ns;
 	for (uint32_t i = 0; i < s->model_count; i++) {
 		if (host_evictable[i])
 			s->order[n++] = i;

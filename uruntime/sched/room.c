@@ -12,10 +12,15 @@
  * and again. So no model is dropped further than needed, and its tail goes first.
  *
  * A victim that runs or has requests that came before is taken when waiting for it is cheaper than
- * another victim: it drains. A model that is not there itself cannot drain, and gives what it
- * holds: two half-loaded models never wait for each other.
+ * another victim: it drains. It may run on until its residency quantum is over, which is
+ * QUANTUM_LOADS times the seconds of its load, from the end of its load or the arrival of the
+ * request that wants its room, whichever is later, so that at most a fifth of the time goes into
+ * its loads; but no longer than that request's slack. Then it starts no more steps and is paused.
+ * A model that is not there itself cannot drain, and gives what it holds: two half-loaded models
+ * never wait for each other.
  *
- * Cost: O(n) for each part of a victim, of which there are at most LEVELS.
+ * Cost: O(h) in the models that hold something for each part of a victim, of which there are at
+ * most LEVELS.
  */
 #include "sched/room.h"
 
@@ -23,6 +28,8 @@
 
 #define LEVELS    8
 #define HORIZON_S 0.2
+
+#define QUANTUM_LOADS 4
 
 static bool in_parts(const struct ctn_sched *s, const struct sched_model *m)
 {
@@ -40,12 +47,16 @@ static double loss(const struct ctn_sched *s, const struct sched_model *m, doubl
 	double delay_s =
 		s->load_wait_s + share * (double)m->whole_bytes * sched_seconds_per_byte(s);
 
-	return share > 0 ? m->chance * (delay_s + 0.5 * sched_rate(m) * delay_s * delay_s) : 0;
+	delay_s += 0.5 * sched_rate(m) * delay_s * delay_s;
+	return share > 0 ? m->chance * delay_s * exp2(m->priority) : 0;
 }
 
 void sched_value(const struct ctn_sched *s, struct sched_model *m, uint64_t now_ns)
 {
-	m->chance = m->queued ? 1 : sched_chance(s, m, HORIZON_S, now_ns);
+	/* Who runs is done soon where a drop waits for that; a paused one waits itself. */
+	bool waits = m->queued || (m->admitted && (s->pauses || m->state == CTN_SCHED_ABSENT));
+
+	m->chance = waits ? 1 : sched_chance(s, m, HORIZON_S, now_ns);
 }
 
 static double missing_share(const struct sched_model *m)
@@ -75,17 +86,25 @@ static uint64_t bytes_at(const struct sched_model *m, uint32_t r, uint32_t level
 	return layers ? m->ranks[r].layer_bytes[layers - 1] : 0;
 }
 
+/* Bytes that rank r of a victim has at its level now; not those of KV that stay with requests. */
+static uint64_t has(const struct ctn_sched *s, const struct sched_model *v, uint32_t r)
+{
+	uint64_t bytes;
+
+	if (v->level < LEVELS)
+		return bytes_at(v, r, v->level);
+	bytes = sched_held(s, v, r);
+	return v->admitted ? bytes - sched_kv_charge(s, v, r, v->kv_budget) : bytes;
+}
+
 /* Of the bytes that are needed, those that m brings when it goes down to `level`. */
 static uint64_t brings(const struct ctn_sched *s, const struct sched_model *m, uint32_t level,
 		       const uint64_t need[CTN_SCHED_MAX_DEVICES])
 {
 	uint64_t sum = 0;
 
-	for (uint32_t r = 0; r < m->rank_count; r++) {
-		uint64_t now = m->level == LEVELS ? sched_held(s, m, r) : bytes_at(m, r, m->level);
-
-		sum += CTN_MIN(need[m->ranks[r].device], now - bytes_at(m, r, level));
-	}
+	for (uint32_t r = 0; r < m->rank_count; r++)
+		sum += CTN_MIN(need[m->ranks[r].device], has(s, m, r) - bytes_at(m, r, level));
 	return sum;
 }
 
@@ -93,11 +112,38 @@ static uint64_t brings(const struct ctn_sched *s, const struct sched_model *m, u
  * will not. */
 static bool busy(const struct ctn_sched *s, const struct sched_model *m)
 {
+	if (m->state == CTN_SCHED_ABSENT)
+		return false; /* what was admitted is paused */
 	if (m->admitted || sched_steps(m))
 		return true;
-	return m->queued && m->state == CTN_SCHED_RESIDENT &&
-	       (!m->drains || sched_head_arrival(s, m) < m->drains_from) &&
+	return m->queued && (!m->drains || sched_head_arrival(s, m) < m->drains_from) &&
 	       s->requests[m->queue.head].kv_blocks <= m->kv_budget;
+}
+
+/* When a victim that runs has had what it can have, and is paused for m. */
+static uint64_t pause_ns(const struct ctn_sched *s, const struct sched_model *v,
+			 const struct sched_model *m)
+{
+	double link_s = sched_seconds_per_byte(s);
+	uint64_t since = m->admitted && m->state == CTN_SCHED_ABSENT ? m->paused_ns : 0, end;
+	int64_t slack;
+
+	if (m->queue.head != NO_REQUEST)
+		since = CTN_MAX(since, s->requests[m->queue.head].arrival_ns);
+	end = CTN_MAX(v->since_ns, since) +
+	      (uint64_t)(1e9 * QUANTUM_LOADS * link_s * (double)v->whole_bytes);
+	if (m->queue.head == NO_REQUEST)
+		return end;
+	slack = m->key_ns + m->priority * CTN_SCHED_PATIENCE_S * 1000000000ll -
+		(int64_t)(1e9 * (sched_load_seconds(s, m, m->missing_bytes) + m->step_s));
+	return CTN_MIN(end, (uint64_t)CTN_MAX(slack, 0));
+}
+
+/* A running victim that is to be paused, as soon as none of its steps runs. */
+static bool is_due(const struct ctn_sched *s, const struct sched_model *v,
+		   const struct sched_model *m, uint64_t now_ns)
+{
+	return s->pauses && v->admitted && pause_ns(s, v, m) <= now_ns;
 }
 
 static bool may_be_victim(const struct ctn_sched *s, const struct sched_model *v,
@@ -105,7 +151,7 @@ static bool may_be_victim(const struct ctn_sched *s, const struct sched_model *v
 {
 	return v != m && !(v->pinned && v->state == CTN_SCHED_RESIDENT) &&
 	       v->state != CTN_SCHED_LOADING && sched_holds(v) &&
-	       (v->state == CTN_SCHED_RESIDENT || !v->admitted);
+	       (v->state == CTN_SCHED_RESIDENT || !v->admitted || s->pauses);
 }
 
 /* The next level down at which it has less. */
@@ -148,58 +194,73 @@ static double price(const struct ctn_sched *s, const struct sched_model *v,
 	return more;
 }
 
-/* Lowers levels until the need is met; the total loss, INFINITY if it cannot be met. */
-static double choose(struct ctn_sched *s, const struct sched_model *m,
-		     uint64_t need[CTN_SCHED_MAX_DEVICES], double budget, bool idle_only)
+/* The victim and level that cost least for each byte that they bring; NULL: none brings any. */
+static struct sched_model *cheapest(const struct ctn_sched *s, const struct sched_model *m,
+				    const uint64_t need[CTN_SCHED_MAX_DEVICES], bool idle_only,
+				    uint32_t *to, double *paid)
+{
+	struct sched_model *best = NULL;
+	double least = INFINITY;
+
+	for (uint32_t i = 0; i < s->holder_count; i++) {
+		struct sched_model *v = &s->models[s->holders[i]];
+		uint32_t levels[2] = {0, 0};
+
+		if (v->level == 0 || (idle_only && busy(s, v)))
+			continue;
+		if (in_parts(s, v)) {
+			levels[0] = deepest_level(s, v, need);
+			levels[1] = next_level(v);
+		}
+		for (int k = 0; k < 2; k++) {
+			double bytes = (double)brings(s, v, levels[k], need);
+			double p = price(s, v, m, levels[k]);
+
+			if (bytes == 0 || p > least * bytes ||
+			    (p == least * bytes && v->last_used_ns >= best->last_used_ns))
+				continue;
+			least = p / bytes;
+			*paid = p;
+			best = v;
+			*to = levels[k];
+		}
+	}
+	return best;
+}
+
+/* Lowers levels until the need is met. */
+static enum sched_room_found choose(struct ctn_sched *s, const struct sched_model *m,
+				    uint64_t need[CTN_SCHED_MAX_DEVICES], double budget,
+				    bool idle_only)
 {
 	double total = 0;
 
 	while (!sched_satisfied(s, need)) {
-		struct sched_model *best = NULL;
-		double least = INFINITY, paid = 0;
+		double paid = 0;
 		uint32_t to = 0;
+		struct sched_model *best = cheapest(s, m, need, idle_only, &to, &paid);
 
-		for (uint32_t i = 0; i < s->model_count; i++) {
-			struct sched_model *v = &s->models[i];
-			uint32_t levels[2] = {0, 0};
-
-			if (v->level == 0 || (idle_only && busy(s, v)))
-				continue;
-			if (in_parts(s, v)) {
-				levels[0] = deepest_level(s, v, need);
-				levels[1] = next_level(v);
-			}
-			for (int k = 0; k < 2; k++) {
-				double bytes = (double)brings(s, v, levels[k], need);
-				double p = price(s, v, m, levels[k]);
-
-				if (bytes == 0 || p > least * bytes ||
-				    (p == least * bytes && v->last_used_ns >= best->last_used_ns))
-					continue;
-				least = p / bytes;
-				paid = p;
-				best = v;
-				to = levels[k];
-			}
-		}
-		if (!best || (total += paid) > budget)
-			return INFINITY;
+		if (!best)
+			return SCHED_ROOM_NEVER;
+		total += paid;
+		if (total > budget)
+			return SCHED_ROOM_LATER;
 		for (uint32_t r = 0; r < best->rank_count; r++) {
 			uint64_t *left = &need[best->ranks[r].device];
-			uint64_t was = best->level == LEVELS ? sched_held(s, best, r)
-							     : bytes_at(best, r, best->level);
 
-			*left -= CTN_MIN(*left, was - bytes_at(best, r, to));
+			*left -= CTN_MIN(*left, has(s, best, r) - bytes_at(best, r, to));
 		}
 		best->level = to;
 	}
-	return total;
+	return SCHED_ROOM;
 }
 
-static void drop_to_level(struct ctn_sched *s, uint32_t model)
+static void drop_to_level(struct ctn_sched *s, uint32_t model, uint64_t now_ns)
 {
 	struct sched_model *v = &s->models[model];
 
+	if (v->admitted && v->state == CTN_SCHED_RESIDENT)
+		v->paused_ns = now_ns;
 	if (v->level == 0) {
 		sched_drop(s, model);
 		return;
@@ -212,56 +273,73 @@ static void drop_to_level(struct ctn_sched *s, uint32_t model)
 	}
 }
 
-bool sched_make_room(struct ctn_sched *s, struct sched_model *m, uint32_t blocks, uint64_t arrival,
-		     double budget, uint64_t now_ns)
+/* Victims that run end what they have; true if there are any. */
+static bool drain(struct ctn_sched *s, const struct sched_model *m, uint64_t now_ns)
+{
+	bool waits = false;
+
+	for (uint32_t i = 0; i < s->holder_count; i++) {
+		struct sched_model *v = &s->models[s->holders[i]];
+
+		if (v->level == LEVELS || !busy(s, v))
+			continue;
+		v->yields = is_due(s, v, m, now_ns);
+		waits |= !v->yields || sched_steps(v);
+		if (s->pauses && v->admitted && !v->yields)
+			s->wake_ns = CTN_MIN(s->wake_ns, pause_ns(s, v, m));
+	}
+	for (uint32_t i = 0; waits && i < s->holder_count; i++) {
+		struct sched_model *v = &s->models[s->holders[i]];
+
+		if (v->level == LEVELS || !busy(s, v))
+			continue;
+		if (!v->drains)
+			v->drains_from = s->arrivals;
+		v->barrier = v->drains_from - 1;
+	}
+	return waits;
+}
+
+enum sched_room_found sched_make_room(struct ctn_sched *s, struct sched_model *m, uint32_t blocks,
+				      double budget, uint64_t now_ns)
 {
 	uint64_t need[CTN_SCHED_MAX_DEVICES];
-	bool idle_only = arrival == UINT64_MAX, draining = false;
-	uint32_t actions = 3;
+	bool idle_only = budget < INFINITY;
+	enum sched_room_found found;
+	uint32_t actions = 3, victims = 0;
 
 	if (!sched_room(s, 3))
-		return false;
+		return SCHED_ROOM_LATER;
 	sched_lacking(s, m, blocks, need);
 	if (sched_satisfied(s, need))
-		return true;
-	for (uint32_t i = 0; i < s->model_count; i++) {
-		struct sched_model *v = &s->models[i];
+		return SCHED_ROOM;
+	for (uint32_t i = 0; i < s->holder_count; i++) {
+		struct sched_model *v = &s->models[s->holders[i]];
 
 		v->level = may_be_victim(s, v, m) && v->barrier == UINT64_MAX ? LEVELS : 0;
 		if (v->level)
 			sched_value(s, v, now_ns);
 	}
-	if (choose(s, m, need, budget, idle_only) == INFINITY)
-		return false;
-	for (uint32_t i = 0; i < s->model_count; i++) {
-		struct sched_model *v = &s->models[i];
+	found = choose(s, m, need, budget, idle_only);
+	if (found != SCHED_ROOM)
+		return found;
+	for (uint32_t i = 0; i < s->holder_count; i++) {
+		struct sched_model *v = &s->models[s->holders[i]];
 
-		if (v->level == LEVELS || !may_be_victim(s, v, m) || v->barrier != UINT64_MAX)
+		if (v->level == LEVELS || !may_be_victim(s, v, m) || v->barrier != UINT64_MAX) {
 			v->level = LEVELS;
-		else {
+		} else {
 			actions += v->rank_count;
-			draining |= busy(s, v);
+			s->order[victims++] = s->holders[i];
 		}
 	}
-	if (draining) {
-		for (uint32_t i = 0; i < s->model_count; i++) {
-			struct sched_model *v = &s->models[i];
-
-			if (v->level == LEVELS || !busy(s, v))
-				continue;
-			if (!v->drains)
-				v->drains_from = s->arrivals;
-			v->barrier = v->drains_from - 1;
-		}
-		return false;
-	}
-	if (!sched_room(s, actions))
-		return false;
+	if (drain(s, m, now_ns) || !sched_room(s, actions))
+		return SCHED_ROOM_LATER;
 	actions = s->action_count;
-	for (uint32_t i = 0; i < s->model_count; i++) {
-		if (s->models[i].level < LEVELS)
-			drop_to_level(s, i);
-	}
+	for (uint32_t i = 0; i < victims; i++)
+		drop_to_level(s, s->order[i], now_ns);
+	if (s->action_count == actions)
+		return SCHED_ROOM_NEVER;
 	/* What a victim shares with others has not become free. */
-	return s->action_count > actions && sched_make_room(s, m, blocks, arrival, budget, now_ns);
+	return sched_make_room(s, m, blocks, budget, now_ns);
 }

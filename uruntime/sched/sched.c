@@ -47,6 +47,8 @@ int ctn_sched_new(const struct ctn_sched_config *cfg, struct ctn_sched **sched, 
 	s->pauses = cfg->pauses;
 	s->cancels = cfg->cancels;
 	s->host_known = cfg->host_known;
+	s->stages = cfg->stages;
+	s->host_bytes = cfg->host_bytes;
 	s->exclusive_steps = cfg->exclusive_steps;
 	if (s->policy == &sched_policy_clairvoyant)
 		s->next_arrival = cfg->next_arrival;
@@ -56,8 +58,11 @@ int ctn_sched_new(const struct ctn_sched_config *cfg, struct ctn_sched **sched, 
 	s->max_requests = cfg->max_requests;
 	s->models = calloc(CTN_MAX(cfg->max_models, 1u), sizeof(*s->models));
 	s->order = calloc(CTN_MAX(cfg->max_models, 1u), sizeof(*s->order));
+	s->holders = calloc(CTN_MAX(cfg->max_models, 1u), sizeof(*s->holders));
+	s->waiters = calloc(CTN_MAX(cfg->max_models, 1u), sizeof(*s->waiters));
+	s->check_ns = calloc(CTN_MAX(cfg->max_models, 1u), sizeof(*s->check_ns));
 	s->requests = calloc(CTN_MAX(cfg->max_requests, 1u), sizeof(*s->requests));
-	if (!s->models || !s->order || !s->requests) {
+	if (!s->models || !s->order || !s->requests || !s->holders || !s->waiters || !s->check_ns) {
 		ctn_sched_free(s);
 		return ctn_err_set(err, -ENOMEM, "out of memory");
 	}
@@ -80,6 +85,9 @@ void ctn_sched_free(struct ctn_sched *s)
 		free_model(&s->models[i]);
 	free(s->models);
 	free(s->order);
+	free(s->holders);
+	free(s->waiters);
+	free(s->check_ns);
 	free(s->requests);
 	free(s->frames);
 	free(s->shares);
@@ -144,9 +152,17 @@ int ctn_sched_add_model(struct ctn_sched *s, const struct ctn_sched_model *model
 	*m = (struct sched_model){.max_sequences = model->max_sequences,
 				  .max_steps = CTN_MAX(model->max_steps, 1u),
 				  .shares = NO_SHARE,
+				  .priority = model->priority,
+				  .host_bytes = model->host_bytes,
+				  .key_ns = INT64_MAX,
+				  .barrier = UINT64_MAX,
+				  .holder = NO_PLACE,
+				  .waiter = NO_PLACE,
 				  .queue = {NO_REQUEST, NO_REQUEST},
 				  .batch = {NO_REQUEST, NO_REQUEST}};
 	CTN_ASSERT(m->max_steps <= CTN_SCHED_MAX_STEPS);
+	CTN_ASSERT(abs(m->priority) <= CTN_SCHED_MAX_PRIORITY);
+	s->check_ns[s->model_count] = UINT64_MAX;
 	rc = copy_ranks(m, model, err);
 	if (rc)
 		goto fail;
@@ -186,14 +202,17 @@ static void on_arrival(struct ctn_sched *s, uint64_t now_ns, const struct ctn_sc
 	q->no_step = ev->no_step;
 	q->arrival = s->arrivals++;
 	q->arrival_ns = now_ns;
+	q->deadline_ns = ev->deadline_ns;
+	q->key_ns = sched_request_key(m, ev->deadline_ns, now_ns);
+	q->steps = 0;
 	sched_learn_arrival(m, now_ns);
-	q->state = REQUEST_QUEUED;
-	sched_list_append(s, &m->queue, ev->request);
-	m->queued++;
+	sched_enqueue(s, m, ev->request);
 	if (m->lost)
 		sched_refuse(s, ev->request, CTN_REFUSED_DEVICE);
 	else if (!sched_fits(s, m, ev->kv_blocks, NULL))
 		sched_refuse(s, ev->request, CTN_REFUSED_TOO_LARGE);
+	else if (ev->deadline_ns && s->policy->foresees)
+		sched_refuse_hopeless(s, ev->request, now_ns);
 }
 
 static void on_request_done(struct ctn_sched *s, uint32_t slot)
@@ -202,8 +221,7 @@ static void on_request_done(struct ctn_sched *s, uint32_t slot)
 	struct sched_model *m = &s->models[q->model];
 
 	if (q->state == REQUEST_QUEUED) {
-		sched_list_remove(s, &m->queue, slot);
-		m->queued--;
+		sched_dequeue(s, m, slot);
 	} else if (q->state == REQUEST_ADMITTED) {
 		sched_list_remove(s, &m->batch, slot);
 		m->admitted--;
@@ -212,9 +230,13 @@ static void on_request_done(struct ctn_sched *s, uint32_t slot)
 		else
 			m->ready -= !q->no_step;
 		m->kv_admitted -= q->kv_blocks;
+		sched_learn_request(m, q);
 		sched_settle_kv(s, q->model);
 	}
+	if (q->state != REQUEST_REFUSED)
+		m->deadlines -= q->deadline_ns != 0;
 	q->state = REQUEST_FREE;
+	sched_note(s, m);
 }
 
 static void on_step_advanced(struct ctn_sched *s, struct sched_model *m)
@@ -249,6 +271,7 @@ static void on_device_lost(struct ctn_sched *s, uint32_t device)
 		if (!(m->devices & 1ull << device))
 			continue;
 		m->lost = true;
+		sched_note(s, m);
 		refuse_queue(s, m);
 	}
 }
@@ -275,7 +298,7 @@ uint32_t ctn_sched_event(struct ctn_sched *s, uint64_t now_ns, const struct ctn_
 	case CTN_EV_LOAD_DONE:
 		m->state = CTN_SCHED_RESIDENT;
 		m->cancelling = false;
-		m->last_used_ns = now_ns;
+		m->last_used_ns = m->since_ns = now_ns;
 		sched_learn_load(s, m, now_ns);
 		break;
 	case CTN_EV_LOAD_FAILED:
@@ -288,6 +311,13 @@ uint32_t ctn_sched_event(struct ctn_sched *s, uint64_t now_ns, const struct ctn_
 		break;
 	case CTN_EV_HOST:
 		m->host_missing = ev->bytes;
+		sched_note(s, m);
+		break;
+	case CTN_EV_STAGE_DONE:
+		sched_learn_stage(s, m, ev->bytes, now_ns);
+		m->host_missing = ev->bytes;
+		s->staging = false;
+		sched_note(s, m);
 		break;
 	case CTN_EV_STEP_DONE:
 		on_step_done(s, m, now_ns);
@@ -296,7 +326,7 @@ uint32_t ctn_sched_event(struct ctn_sched *s, uint64_t now_ns, const struct ctn_
 		on_step_advanced(s, m);
 		break;
 	case CTN_EV_HOST_NEED:
-		s->policy->host_need(s, ev->model, ev->bytes, ev->host_evictable);
+		s->policy->host_need(s, ev->model, ev->bytes, ev->host_evictable, now_ns);
 		return s->action_count;
 	case CTN_EV_EVICT:
 		if (sched_may_drop(s, m) && m->admitted == 0 && sched_holds(m))

@@ -28,9 +28,11 @@ struct ctn_sched_config {
 	uint32_t max_requests; /* request slots 0 .. max_requests - 1 */
 	/* What the caller can carry out; a policy does without the rest. */
 	bool partial_drops; /* CTN_ACT_DROP_TAIL */
-	bool pauses;        /* drops of models with admitted requests */
-	bool cancels;       /* CTN_ACT_CANCEL */
-	bool host_known;    /* it sends CTN_EV_HOST */
+	bool pauses;  /* drops of models with admitted requests, CTN_ACT_PREEMPT of paused ones */
+	bool cancels; /* CTN_ACT_CANCEL */
+	bool host_known;     /* it sends CTN_EV_HOST */
+	bool stages;         /* CTN_ACT_STAGE; it tells host_bytes, and of models theirs */
+	uint64_t host_bytes; /* that the pool has for parts */
 	/* A device computes one step at a time, and sched says whose is next: the caller sends
 	 * CTN_EV_STEP_ADVANCED. Else a step starts as soon as its model has one to run. */
 	bool exclusive_steps;
@@ -54,7 +56,14 @@ struct ctn_sched_rank {
 	uint32_t layer_count;
 };
 
-#define CTN_SCHED_MAX_STEPS 8
+#define CTN_SCHED_MAX_STEPS    8
+#define CTN_SCHED_MAX_PRIORITY 8
+/*
+ * A request without a deadline is served as if it had one so many seconds after its arrival, one
+ * with a later deadline too: the earliest is first. So a stream of urgent requests delays no other
+ * for longer than this.
+ */
+#define CTN_SCHED_PATIENCE_S 10
 
 struct ctn_sched_model {
 	uint32_t rank_count;
@@ -63,6 +72,11 @@ struct ctn_sched_model {
 	/* Steps at a time, each over other requests, that end in order: 0 (means 1) up to
 	 * CTN_SCHED_MAX_STEPS. A pipeline of n stages can have n. */
 	uint32_t max_steps;
+	/* A model one higher is served as if its requests had waited CTN_SCHED_PATIENCE_S longer,
+	 * has twice the share of the computation when there is not enough, and its absence counts
+	 * twice. */
+	int32_t priority;    /* -CTN_SCHED_MAX_PRIORITY to CTN_SCHED_MAX_PRIORITY */
+	uint64_t host_bytes; /* of all its parts in the pool */
 };
 
 /* -ENOENT for an unknown policy, -EINVAL, -ENOMEM. */
@@ -87,8 +101,8 @@ int ctn_sched_share(struct ctn_sched *sched, uint32_t model, uint32_t rank, uint
 const char *const *ctn_sched_policies(void);
 
 enum ctn_sched_event_type {
-	/* request, model, kv_blocks: the most it can come to need, kv_first: those of its first
-	 * steps, with which it is admitted (0: kv_blocks). */
+	/* request, model, deadline_ns, kv_blocks: the most it can come to need, kv_first: those of
+	 * its first steps, with which it is admitted (0: kv_blocks). */
 	CTN_EV_ARRIVAL,
 	CTN_EV_KV,             /* request, kv_blocks: admitted, its next step needs so many; told
 				* before STEP_DONE */
@@ -100,6 +114,7 @@ enum ctn_sched_event_type {
 	CTN_EV_STEP_DONE,      /* model, seconds: the oldest of its steps */
 	CTN_EV_STEP_ADVANCED,  /* model: its newest step has left stage 0 and goes on */
 	CTN_EV_HOST,           /* model, bytes: so many of its bytes are not in the pool */
+	CTN_EV_STAGE_DONE,     /* model, bytes as for HOST: its STAGE has ended, done or not */
 	CTN_EV_HOST_NEED,      /* model, bytes, host_evictable: the pool is short by bytes */
 	CTN_EV_EVICT,          /* model: drop it if nobody uses it */
 	CTN_EV_PIN,            /* model */
@@ -115,6 +130,7 @@ struct ctn_sched_event {
 	uint32_t request;
 	uint32_t device;
 	uint32_t kv_blocks, kv_first;
+	uint64_t deadline_ns; /* ARRIVAL: when its answer must have ended; 0: it has none */
 	bool no_step; /* ARRIVAL: it only wants the weights resident, and computes nothing */
 	uint64_t bytes;
 	double seconds;
@@ -124,7 +140,9 @@ struct ctn_sched_event {
 };
 
 enum ctn_sched_action_type {
-	CTN_ACT_REFUSE, /* request, why: it is not queued any more */
+	/* request, why: it is not queued any more; seconds: for CTN_REFUSED_DEADLINE, after which
+	 * it is worth coming again */
+	CTN_ACT_REFUSE,
 	/* model: its weights and workspace leave the devices, and its KV unless requests of it are
 	 * admitted: those pause, and its KV budget stays. No step of it runs. */
 	CTN_ACT_DROP,
@@ -133,8 +151,8 @@ enum ctn_sched_action_type {
 	 * brings what is missing. */
 	CTN_ACT_DROP_TAIL,
 	/* request: admitted, in no step. It is queued again, in its old place, and its KV blocks
-	 * are free; once it is admitted again, what it had is computed again. Only
-	 * where requests grow (CTN_EV_KV). */
+	 * are free; once it is admitted again, what it had is computed again. Only where requests
+	 * grow (CTN_EV_KV), or were paused and do not fit beside what was pinned since. */
 	CTN_ACT_PREEMPT,
 	CTN_ACT_LOAD, /* model, ticket: reserve all that it lacks and load it; seconds: expected */
 	CTN_ACT_CANCEL, /* model: end its load, for which nobody waits, as soon as the copies that
@@ -143,13 +161,18 @@ enum ctn_sched_action_type {
 	CTN_ACT_ADMIT,     /* request joins its model's batch */
 	CTN_ACT_STEP, /* model: start one step over its admitted requests that are in none; seconds:
 		       * expected */
-	CTN_ACT_DROP_HOST /* model, bytes: free about so many of its bytes in the pool */
+	CTN_ACT_DROP_HOST, /* model, bytes: free about so many of its bytes in the pool */
+	/* model, bytes: bring about so many of its bytes into the pool, the first that are missing,
+	 * ahead of any request; ask for room (HOST_NEED) if there is none. May be left undone.
+	 * STAGE_DONE follows in any case; one at a time. seconds: expected. */
+	CTN_ACT_STAGE
 };
 
 enum ctn_sched_refusal {
 	CTN_REFUSED_TOO_LARGE, /* with its KV the model exceeds the empty devices */
 	CTN_REFUSED_PINNED,    /* it does not fit beside the pinned models */
-	CTN_REFUSED_DEVICE     /* a device of its model is lost */
+	CTN_REFUSED_DEVICE,    /* a device of its model is lost */
+	CTN_REFUSED_DEADLINE   /* as predicted, it would end after its deadline */
 };
 
 /* To be executed in the order given: room is made before it is used. */

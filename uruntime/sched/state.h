@@ -21,8 +21,11 @@ struct sched_request {
 	bool no_step;
 	uint64_t arrival; /* a sequence number: the order of ARRIVAL events */
 	uint64_t arrival_ns;
-	uint64_t step;       /* the last step that took it, a number of its model; 0: none */
-	uint32_t prev, next; /* in its model's list of the queued or of the admitted */
+	uint64_t deadline_ns; /* 0: none */
+	int64_t key_ns;       /* the least is served first: see order.c */
+	uint32_t steps;       /* that took it */
+	uint64_t step;        /* the last step that took it, a number of its model; 0: none */
+	uint32_t prev, next;  /* in its model's list of the queued or of the admitted */
 };
 
 struct sched_list {
@@ -66,6 +69,8 @@ struct sched_model {
 	uint32_t rank_count;
 	uint32_t max_sequences;
 	uint32_t max_steps;
+	int32_t priority;
+	uint64_t host_bytes;
 	uint64_t devices;     /* bit set of its ranks' devices */
 	uint64_t first_stage; /* of those of stage 0 */
 
@@ -75,10 +80,14 @@ struct sched_model {
 	bool cancelling; /* its load */
 	uint64_t ticket;
 	uint64_t last_used_ns;
-	uint64_t barrier;     /* lru: it admits no request that arrived after this one */
-	bool drains;          /* it had a barrier after the last decision */
-	uint64_t drains_from; /* default: it drains what came before this arrival */
-	uint64_t check_ns;    /* default: a load ahead is worth nothing before */
+	uint64_t barrier;        /* lru: it admits no request that arrived after this one */
+	bool drains;             /* it had a barrier after the last decision */
+	uint64_t drains_from;    /* default: it drains what came before this arrival */
+	bool yields;             /* default: it starts no step, to be paused when none runs */
+	uint64_t since_ns;       /* its residency quantum began */
+	uint64_t paused_ns;      /* while ABSENT with admitted requests */
+	double served_s;         /* computation that it had, by its share: its virtual time */
+	uint32_t holder, waiter; /* where it is in those lists; NO_PLACE */
 	/* Scratch of room.c: what the loss is computed from; how much it keeps. */
 	double chance;
 	uint32_t level;
@@ -86,23 +95,36 @@ struct sched_model {
 
 	struct sched_list queue, batch;
 	uint32_t queued, admitted;
-	uint32_t ready; /* of the admitted, those that compute and are in no step */
+	uint32_t deadlines; /* of the queued and the admitted, those that have one */
+	int64_t key_ns;     /* the least of its queue; INT64_MAX */
+	uint32_t ready;     /* of the admitted, those that compute and are in no step */
 	/* Steps are numbered from 1; those after steps_done run. */
 	uint64_t steps_started, steps_done, steps_advanced;
 	uint32_t in_step[CTN_SCHED_MAX_STEPS]; /* requests of step n at n % CTN_SCHED_MAX_STEPS */
 	uint32_t kv_admitted;                  /* sum of kv_blocks of the admitted */
 	uint32_t kv_budget;    /* blocks charged; while ABSENT those of the paused */
 	uint64_t host_missing; /* bytes of its parts that the pool lacks */
+	uint64_t stage_bytes;  /* of the load that runs: missing in the pool when it began */
 
 	struct sched_gaps gaps;
 	/* On the device that has, or lacks, the most of it: all its weights; what is missing. */
 	uint64_t whole_bytes, missing_bytes;
 	uint64_t load_bytes; /* of the load that runs: the most on one device */
 	uint64_t load_started_ns, load_due_ns;
-	double step_s; /* average of its steps; 0: none yet */
+	double step_s;     /* average of its steps; 0: none yet */
+	double steps_each; /* average of the steps of a request; 0: none yet */
 	uint64_t step_started_ns;
 	bool step_alone; /* the step that runs began when the weights were there */
 };
+
+/* Models that wait for their weights, together, so that a walk over all is short. */
+struct sched_waiter {
+	int64_t key_ns;
+	double served_s;
+	uint64_t devices;
+	uint32_t model;
+};
+#define NO_PLACE UINT32_MAX
 
 struct ctn_sched {
 	const struct sched_policy *policy;
@@ -126,7 +148,20 @@ struct ctn_sched {
 	uint64_t wanted[CTN_SCHED_MAX_DEVICES];
 	uint32_t *order; /* scratch of max_models for sorting */
 
-	bool partial_drops, pauses, cancels, host_known, exclusive_steps;
+	/* Models that have something on a device, in any order; those that wait for weights. */
+	uint32_t *holders;
+	uint32_t holder_count;
+	struct sched_waiter *waiters;
+	uint32_t waiter_count;
+	uint64_t *check_ns;  /* by model: a load ahead is worth nothing before; see ahead.c */
+	double virtual_s;    /* the least virtual time of those that want to compute */
+	uint64_t host_bytes; /* capacity of the pool; 0: not known */
+	bool staging;        /* a STAGE has not ended */
+	uint64_t stage_started_ns, stage_check_ns;
+	uint32_t stages_seen;
+	double stage_seconds_per_byte;
+
+	bool partial_drops, pauses, cancels, host_known, stages, exclusive_steps;
 	uint64_t entering;       /* bit set of devices in which a step is in stage 0 */
 	double seconds_per_byte; /* of loads, on the fullest link */
 	uint32_t loads_seen;
@@ -145,6 +180,7 @@ struct ctn_sched {
  * below, which keep the mirror true. */
 struct sched_policy {
 	const char *name;
+	bool foresees; /* refuses what cannot meet its deadline */
 	void (*decide)(struct ctn_sched *s, uint64_t now_ns);
 	/* Of a model that has its weights, or will have them when they are used: admits what can be
 	 * admitted. With exclusive_steps it is called when a step can begin. */
@@ -154,13 +190,13 @@ struct sched_policy {
 	bool (*room_now)(struct ctn_sched *s, struct sched_model *m, uint32_t blocks,
 			 uint64_t arrival, uint64_t now_ns);
 	void (*host_need)(struct ctn_sched *s, uint32_t model, uint64_t bytes,
-			  const uint64_t *host_evictable);
+			  const uint64_t *host_evictable, uint64_t now_ns);
 };
 
 extern const struct sched_policy sched_policy_lru, sched_policy_default, sched_policy_clairvoyant;
 bool sched_refuse_unplaceable(struct ctn_sched *s, const struct sched_model *m);
 void sched_lru_host_need(struct ctn_sched *s, uint32_t model, uint64_t bytes,
-			 const uint64_t *host_evictable);
+			 const uint64_t *host_evictable, uint64_t now_ns);
 
 static inline uint32_t sched_steps(const struct sched_model *m)
 {
@@ -195,6 +231,9 @@ void sched_in_common(const struct ctn_sched *s, const struct sched_model *m,
 		     bool (*beside)(const struct sched_model *),
 		     uint64_t bytes[CTN_SCHED_MAX_DEVICES]);
 
+/* Bytes of `blocks` of KV on rank r. */
+uint64_t sched_kv_charge(const struct ctn_sched *s, const struct sched_model *m, uint32_t r,
+			 uint32_t blocks);
 /* Bytes that rank r of a model charges now, if it shares none. */
 uint64_t sched_held(const struct ctn_sched *s, const struct sched_model *m, uint32_t r);
 /* Bytes that a model charges on rank r's device with a KV budget of `blocks`. */
@@ -226,6 +265,26 @@ void sched_keep(struct ctn_sched *s, struct sched_model *m, const uint32_t *laye
 /* The model is ABSENT and has no weights. */
 void sched_forget(struct ctn_sched *s, struct sched_model *m);
 
+/* ---- order.c ---- */
+
+int64_t sched_request_key(const struct sched_model *m, uint64_t deadline_ns, uint64_t now_ns);
+/* Into the model's queue at its end; out of it. */
+void sched_enqueue(struct ctn_sched *s, struct sched_model *m, uint32_t slot);
+void sched_dequeue(struct ctn_sched *s, struct sched_model *m, uint32_t slot);
+/* The model has had so many seconds of computation. */
+void sched_serve(struct sched_model *m, double seconds);
+/* virtual_s anew. */
+void sched_advance(struct ctn_sched *s);
+/* By how much the keys of a model with that virtual time count as later. */
+int64_t sched_behind_ns(const struct ctn_sched *s, double served_s);
+/* After whatever changed what it has, or what waits for it: the lists anew. */
+void sched_note(struct ctn_sched *s, struct sched_model *m);
+
+/* ---- deadline.c ---- */
+
+/* A queued request: refused if it cannot meet its deadline, as predicted. */
+bool sched_refuse_hopeless(struct ctn_sched *s, uint32_t slot, uint64_t now_ns);
+
 /* ---- learn.c ---- */
 
 /* Takes the time between arrivals into account. */
@@ -234,6 +293,11 @@ void sched_learn_arrival(struct sched_model *m, uint64_t now_ns);
 void sched_learn_wait(struct ctn_sched *s, const struct sched_model *m, uint64_t now_ns);
 void sched_learn_load(struct ctn_sched *s, struct sched_model *m, uint64_t now_ns);
 void sched_learn_step(struct sched_model *m, uint64_t now_ns);
+/* A request ends that was admitted. */
+void sched_learn_request(struct sched_model *m, const struct sched_request *q);
+/* A STAGE has ended; the pool now lacks `missing` bytes of the model. */
+void sched_learn_stage(struct ctn_sched *s, const struct sched_model *m, uint64_t missing,
+		       uint64_t now_ns);
 /* The chance that a request comes within `within_s`, after what was heard so far. */
 double sched_chance(const struct ctn_sched *s, const struct sched_model *m, double within_s,
 		    uint64_t now_ns);
@@ -242,8 +306,8 @@ double sched_rate(const struct sched_model *m);
 /* Bytes that a load of all that `m` lacks moves to the device that gets the most. */
 uint64_t sched_load_bytes(const struct ctn_sched *s, const struct sched_model *m);
 double sched_seconds_per_byte(const struct ctn_sched *s);
-/* Expected seconds of a load of all that `m` lacks. */
-double sched_load_seconds(const struct ctn_sched *s, const struct sched_model *m);
+/* Expected seconds of a load that moves `bytes` to one device, and what the pool lacks into it. */
+double sched_load_seconds(const struct ctn_sched *s, const struct sched_model *m, uint64_t bytes);
 
 /* ---- kv.c ---- */
 
@@ -281,6 +345,8 @@ void sched_admit(struct ctn_sched *s, uint32_t request, uint64_t now_ns);
 void sched_preempt(struct ctn_sched *s, uint32_t request);
 void sched_step(struct ctn_sched *s, uint32_t model, uint64_t now_ns);
 void sched_refuse(struct ctn_sched *s, uint32_t request, enum ctn_sched_refusal why);
+/* `bytes` of the model into the pool. */
+void sched_stage(struct ctn_sched *s, uint32_t model, uint64_t bytes, uint64_t now_ns);
 void sched_drop_host(struct ctn_sched *s, uint32_t model, uint64_t bytes);
 
 #endif

@@ -7,15 +7,20 @@
 #include "sched/state.h"
 
 /* The oldest admitted request that computes and is in no step. */
-static uint64_t oldest_ready(const struct ctn_sched *s, const struct sched_model *m)
+static int64_t oldest_ready(const struct ctn_sched *s, const struct sched_model *m)
 {
+	int64_t least = INT64_MAX;
+
 	for (uint32_t i = m->batch.head; i != NO_REQUEST; i = s->requests[i].next) {
 		const struct sched_request *q = &s->requests[i];
 
 		if (!q->no_step && q->step <= m->steps_done)
-			return q->arrival;
+			least = CTN_MIN(least, q->key_ns);
+		/* Without deadlines keys are in the order of arrival. */
+		if (least < INT64_MAX && !m->deadlines)
+			break;
 	}
-	return UINT64_MAX;
+	return least;
 }
 
 /* When the first step of a model may begin: layers that are there run while the others come, so a
@@ -29,33 +34,36 @@ static uint64_t may_begin_ns(const struct sched_model *m)
 	return m->load_due_ns > step_ns ? m->load_due_ns - step_ns : 0;
 }
 
-/* The oldest request that its next step could take. */
-static uint64_t oldest(const struct ctn_sched *s, const struct sched_model *m)
+/* The key of the first request that its next step could take; INT64_MAX: there is none. */
+static int64_t first_key(const struct ctn_sched *s, const struct sched_model *m)
 {
-	uint64_t queued = UINT64_MAX;
+	int64_t key = INT64_MAX;
 
-	if (m->admitted < m->max_sequences && sched_head_arrival(s, m) <= m->barrier)
-		queued = sched_head_arrival(s, m);
-	return m->ready ? CTN_MIN(queued, oldest_ready(s, m)) : queued;
+	if (m->queued && m->admitted < m->max_sequences && sched_head_arrival(s, m) <= m->barrier)
+		key = m->key_ns;
+	if (m->ready)
+		key = CTN_MIN(key, oldest_ready(s, m));
+	return key == INT64_MAX ? key : key + sched_behind_ns(s, m->served_s);
 }
 
 static bool may_step(const struct sched_model *m)
 {
 	return (m->ready || m->queued) && m->state != CTN_SCHED_ABSENT && !m->cancelling &&
-	       sched_steps(m) < m->max_steps && m->kv_admitted <= m->kv_budget;
+	       !m->yields && sched_steps(m) < m->max_steps && m->kv_admitted <= m->kv_budget;
 }
 
 static void start_exclusive(struct ctn_sched *s, uint64_t now_ns)
 {
-	for (uint32_t i = 0; i < s->model_count; i++)
-		s->models[i].stepped = false;
+	for (uint32_t i = 0; i < s->holder_count; i++)
+		s->models[s->holders[i]].stepped = false;
 	for (;;) {
-		uint64_t least = UINT64_MAX;
+		int64_t least = INT64_MAX;
 		uint32_t next = UINT32_MAX;
 
-		for (uint32_t i = 0; i < s->model_count; i++) {
-			const struct sched_model *m = &s->models[i];
-			uint64_t arrival;
+		for (uint32_t i = 0; i < s->holder_count; i++) {
+			uint32_t id = s->holders[i];
+			const struct sched_model *m = &s->models[id];
+			int64_t key;
 
 			if (!may_step(m) || m->stepped || (m->first_stage & s->entering))
 				continue;
@@ -63,13 +71,13 @@ static void start_exclusive(struct ctn_sched *s, uint64_t now_ns)
 				s->wake_ns = CTN_MIN(s->wake_ns, may_begin_ns(m));
 				continue;
 			}
-			arrival = oldest(s, m);
-			if (arrival < least) {
-				least = arrival;
-				next = i;
+			key = first_key(s, m);
+			if (key < least || (key == least && id < next)) {
+				least = key;
+				next = id;
 			}
 		}
-		if (next == UINT32_MAX || !sched_room(s, 1))
+		if (least == INT64_MAX || !sched_room(s, 1))
 			return;
 		s->models[next].stepped = true;
 		s->policy->admit(s, next, now_ns);
@@ -84,8 +92,10 @@ void sched_start_steps(struct ctn_sched *s, uint64_t now_ns)
 		start_exclusive(s, now_ns);
 		return;
 	}
-	for (uint32_t i = 0; i < s->model_count && sched_room(s, 1); i++) {
-		if (s->models[i].ready && may_step(&s->models[i]))
-			sched_step(s, i, now_ns);
+	for (uint32_t i = 0; i < s->holder_count; i++) {
+		const struct sched_model *m = &s->models[s->holders[i]];
+
+		if (m->ready && may_step(m) && sched_room(s, 1))
+			sched_step(s, s->holders[i], now_ns);
 	}
 }
