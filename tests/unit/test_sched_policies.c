@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * Every policy against random traffic in a world that keeps accounts of its own: parts of models,
- * loads that are cancelled, steps in a pipeline. What sched orders must be possible there, all work
- * ends, and nothing waits while nothing happens.
+ * loads that are cancelled, steps in a pipeline, pauses, a pool that does not hold all. What sched
+ * orders must be possible there, all work ends, and nothing waits while nothing happens.
  */
 #include "test.h"
 #include "sched/sched.h"
@@ -19,7 +19,7 @@ enum phase { FREE, WAITING, ADMITTED, STEPPING, REFUSED };
 
 struct mode {
 	const char *policy;
-	bool parts, cancels, pool_known, exclusive;
+	bool parts, cancels, pool_known, exclusive, pauses, stages, deadlines;
 	uint32_t max_steps;
 };
 
@@ -34,7 +34,12 @@ struct world {
 	enum phase phase[REQUESTS];
 	uint32_t model_of[REQUESTS], blocks[REQUESTS], step_of[REQUESTS];
 	uint32_t first_step[MODELS], newest_step[MODELS], advanced[MODELS];
-	uint64_t due[MODELS]; /* of its load */
+	uint64_t due[MODELS];           /* of its load */
+	uint64_t missing[MODELS], pool; /* in the pool; its capacity */
+	uint32_t staging;               /* a model, or MODELS */
+	uint64_t stage_bytes;
+	uint64_t deadline[REQUESTS];
+	uint32_t stages, host_drops, pauses, late;
 	uint32_t drops, tails, cancels, loads, loads_ahead;
 };
 
@@ -87,9 +92,11 @@ static void obey_drop(struct world *w, uint32_t m)
 	CU_ASSERT_NOT_EQUAL(w->state[m], CTN_SCHED_LOADING);
 	CU_ASSERT_EQUAL(w->steps[m], 0);
 	CU_ASSERT_FALSE(w->pinned[m] && w->state[m] != CTN_SCHED_ABSENT);
-	CU_ASSERT_EQUAL(count(w, m, ADMITTED), 0);
+	CU_ASSERT(w->mode->pauses || count(w, m, ADMITTED) == 0);
+	w->pauses += w->state[m] == CTN_SCHED_RESIDENT && count(w, m, ADMITTED);
 	w->state[m] = CTN_SCHED_ABSENT;
-	w->budget[m] = 0;
+	if (count(w, m, ADMITTED) == 0)
+		w->budget[m] = 0;
 }
 
 static void obey(struct world *w, const struct ctn_sched_action *a)
@@ -100,6 +107,10 @@ static void obey(struct world *w, const struct ctn_sched_action *a)
 	case CTN_ACT_REFUSE:
 		CU_ASSERT_EQUAL(w->phase[a->request], WAITING);
 		w->phase[a->request] = REFUSED;
+		if (a->why == CTN_REFUSED_DEADLINE) {
+			CU_ASSERT(w->deadline[a->request] != 0 && a->seconds >= 1);
+			w->late++;
+		}
 		break;
 	case CTN_ACT_DROP:
 		obey_drop(w, m);
@@ -148,9 +159,15 @@ static void obey(struct world *w, const struct ctn_sched_action *a)
 			}
 		}
 		break;
+	case CTN_ACT_STAGE:
+		CU_ASSERT(w->mode->stages && w->staging == MODELS);
+		CU_ASSERT(a->bytes > 0 && a->bytes <= w->missing[m]);
+		w->staging = m;
+		w->stage_bytes = a->bytes;
+		w->stages++;
+		break;
 	case CTN_ACT_PREEMPT:
 	case CTN_ACT_DROP_HOST:
-	case CTN_ACT_STAGE:
 		CU_FAIL("nobody said that this is possible");
 		break;
 	}
@@ -176,6 +193,48 @@ static void tell(struct world *w, struct ctn_sched_event ev)
 	} while (more);
 }
 
+static uint64_t whole(const struct world *w, uint32_t m)
+{
+	return DEVICES * LAYERS * w->layer[m];
+}
+
+/* The pool gets `bytes` of the model, asks for room first, and tells what everybody has then. */
+static void into_pool(struct world *w, uint32_t m, uint64_t bytes, enum ctn_sched_event_type type)
+{
+	struct ctn_sched_action a[MODELS];
+	uint64_t evictable[MODELS], used_bytes = bytes;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < MODELS; i++) {
+		evictable[i] = i == m || w->state[i] == CTN_SCHED_LOADING
+				       ? 0
+				       : whole(w, i) - w->missing[i];
+		used_bytes += whole(w, i) - w->missing[i];
+	}
+	if (used_bytes > w->pool)
+		n = ctn_sched_event(w->s, w->now,
+				    &(struct ctn_sched_event){.type = CTN_EV_HOST_NEED,
+							      .model = m,
+							      .bytes = used_bytes - w->pool,
+							      .host_evictable = evictable},
+				    a, MODELS);
+	for (uint32_t i = 0; i < n; i++) {
+		CU_ASSERT_EQUAL(a[i].type, CTN_ACT_DROP_HOST);
+		CU_ASSERT(a[i].bytes <= evictable[a[i].model]);
+		evictable[a[i].model] -= a[i].bytes;
+		w->missing[a[i].model] += a[i].bytes;
+		used_bytes -= a[i].bytes;
+		w->host_drops++;
+	}
+	if (used_bytes <= w->pool)
+		w->missing[m] -= bytes;
+	tell(w, (struct ctn_sched_event){.type = type, .model = m, .bytes = w->missing[m]});
+	for (uint32_t i = 0; i < n; i++)
+		tell(w, (struct ctn_sched_event){.type = CTN_EV_HOST,
+						 .model = a[i].model,
+						 .bytes = w->missing[a[i].model]});
+}
+
 static void done(struct world *w, uint32_t q)
 {
 	w->phase[q] = FREE;
@@ -194,9 +253,18 @@ static void make(struct world *w, const struct mode *mode, uint64_t *seed)
 				       .partial_drops = mode->parts,
 				       .cancels = mode->cancels,
 				       .host_known = mode->pool_known,
+				       .pauses = mode->pauses,
+				       .stages = mode->stages,
 				       .exclusive_steps = mode->exclusive};
 
-	*w = (struct world){.mode = mode, .now = 1, .capacity = {2048, 2560}};
+	uint64_t all = 0;
+
+	*w = (struct world){.mode = mode, .now = 1, .capacity = {2048, 2560}, .staging = MODELS};
+	for (uint32_t m = 0; m < MODELS; m++) {
+		w->layer[m] = GRANULE * (1 + rnd(seed) % 8);
+		all += whole(w, m);
+	}
+	w->pool = cfg.host_bytes = CTN_MAX(all / 2, DEVICES * LAYERS * GRANULE * 9ull);
 	CU_ASSERT_EQUAL_FATAL(ctn_sched_new(&cfg, &w->s, NULL), 0);
 	for (uint32_t m = 0; m < MODELS; m++) {
 		uint64_t layers[LAYERS];
@@ -204,9 +272,10 @@ static void make(struct world *w, const struct mode *mode, uint64_t *seed)
 		struct ctn_sched_model model = {.rank_count = DEVICES,
 						.ranks = ranks,
 						.max_sequences = 1 + m % 5,
-						.max_steps = mode->max_steps};
+						.max_steps = mode->max_steps,
+						.priority = mode->deadlines ? (int)m % 3 - 1 : 0,
+						.host_bytes = whole(w, m)};
 
-		w->layer[m] = GRANULE * (1 + rnd(seed) % 8);
 		for (uint32_t i = 0; i < LAYERS; i++)
 			layers[i] = w->layer[m];
 		for (uint32_t r = 0; r < DEVICES; r++)
@@ -218,6 +287,11 @@ static void make(struct world *w, const struct mode *mode, uint64_t *seed)
 							   .layer_bytes = layers,
 							   .layer_count = LAYERS};
 		CU_ASSERT_EQUAL_FATAL(ctn_sched_add_model(w->s, &model, NULL), 0);
+	}
+	for (uint32_t m = 0; mode->stages && m < MODELS; m++) {
+		w->missing[m] = whole(w, m);
+		tell(w, (struct ctn_sched_event){
+				.type = CTN_EV_HOST, .model = m, .bytes = w->missing[m]});
 	}
 }
 
@@ -237,6 +311,8 @@ static void load_ends(struct world *w, uint32_t m, uint64_t *seed)
 	w->state[m] = CTN_SCHED_RESIDENT;
 	for (uint32_t r = 0; r < DEVICES; r++)
 		w->kept[m][r] = LAYERS;
+	if (w->mode->stages && w->missing[m])
+		into_pool(w, m, w->missing[m], CTN_EV_HOST);
 	tell(w, (struct ctn_sched_event){.type = CTN_EV_LOAD_DONE, .model = m});
 }
 
@@ -261,7 +337,7 @@ static void step_ends(struct world *w, uint32_t m, uint64_t *seed)
 /* Something that the world owes happens; false: it owes nothing. */
 static bool progress(struct world *w, uint64_t *seed)
 {
-	uint32_t can[3 * MODELS], n = 0, pick;
+	uint32_t can[3 * MODELS + 1], n = 0, pick;
 
 	for (uint32_t q = 0; q < REQUESTS; q++) {
 		if (w->phase[q] == REFUSED) {
@@ -278,10 +354,19 @@ static bool progress(struct world *w, uint64_t *seed)
 		if (w->mode->exclusive && w->steps[m] && w->advanced[m] < w->newest_step[m])
 			can[n++] = 2 * MODELS + m;
 	}
+	if (w->staging < MODELS)
+		can[n++] = 3 * MODELS;
 	if (n == 0)
 		return false;
 	pick = can[rnd(seed) % n];
-	if (pick < MODELS) {
+	if (pick == 3 * MODELS) {
+		uint32_t m = w->staging;
+		bool fails = w->state[m] == CTN_SCHED_LOADING || rnd(seed) % 8 == 0;
+
+		w->staging = MODELS;
+		into_pool(w, m, fails ? 0 : CTN_MIN(w->stage_bytes, w->missing[m]),
+			  CTN_EV_STAGE_DONE);
+	} else if (pick < MODELS) {
 		w->now = CTN_MAX(w->now, w->due[pick]);
 		load_ends(w, pick, seed);
 	} else if (pick < 2 * MODELS) {
@@ -304,8 +389,9 @@ static void check_not_stuck(struct world *w)
 
 	for (uint32_t m = 0; m < MODELS; m++)
 		under_way |= w->state[m] == CTN_SCHED_LOADING || w->steps[m];
+	/* No longer than a load of the largest. */
 	if (!under_way && count(w, MODELS, WAITING) + count(w, MODELS, ADMITTED) > 0)
-		CU_ASSERT_NOT_EQUAL(ctn_sched_wake_ns(w->s), UINT64_MAX);
+		CU_ASSERT(ctn_sched_wake_ns(w->s) <= w->now + 2 * LAYERS * 10000000ull);
 }
 
 static void random_run(const struct mode *mode, uint64_t seed, struct world *w)
@@ -320,9 +406,13 @@ static void random_run(const struct mode *mode, uint64_t seed, struct world *w)
 			w->phase[q] = WAITING;
 			w->model_of[q] = m;
 			w->blocks[q] = 1 + rnd(&seed) % 6;
+			w->deadline[q] = mode->deadlines && rnd(&seed) % 2
+						 ? w->now + rnd(&seed) % (1u << 30) * 8ull
+						 : 0;
 			tell(w, (struct ctn_sched_event){.type = CTN_EV_ARRIVAL,
 							 .model = m,
 							 .request = q,
+							 .deadline_ns = w->deadline[q],
 							 .kv_blocks = w->blocks[q]});
 		} else if (r < 45 && (w->phase[q] == WAITING || w->phase[q] == ADMITTED)) {
 			done(w, q);
@@ -372,10 +462,30 @@ static void test_random_events_under_every_policy(void)
 		 .pool_known = true,
 		 .exclusive = true,
 		 .max_steps = 2},
+		{.policy = "default", .parts = true, .pauses = true, .max_steps = 1},
+		{.policy = "default", .pauses = true, .deadlines = true, .max_steps = 1},
+		{.policy = "default",
+		 .parts = true,
+		 .cancels = true,
+		 .pool_known = true,
+		 .pauses = true,
+		 .deadlines = true,
+		 .stages = true,
+		 .max_steps = 2},
+		{.policy = "default",
+		 .parts = true,
+		 .cancels = true,
+		 .pool_known = true,
+		 .exclusive = true,
+		 .pauses = true,
+		 .deadlines = true,
+		 .stages = true,
+		 .max_steps = 2},
 	};
 
 	for (size_t i = 0; i < CTN_ARRAY_LEN(modes); i++) {
 		uint32_t drops = 0, tails = 0, cancels = 0, ahead = 0;
+		uint32_t pauses = 0, late = 0, stages = 0, host_drops = 0;
 
 		for (uint64_t seed = 1; seed <= 12; seed++) {
 			struct world w;
@@ -385,10 +495,18 @@ static void test_random_events_under_every_policy(void)
 			tails += w.tails;
 			cancels += w.cancels;
 			ahead += w.loads_ahead;
+			pauses += w.pauses;
+			late += w.late;
+			stages += w.stages;
+			host_drops += w.host_drops;
 		}
 		/* The run has seen what it is about. */
 		CU_ASSERT(drops + tails > 100);
 		CU_ASSERT_EQUAL(tails > 0, modes[i].parts);
+		CU_ASSERT_EQUAL(pauses > 0, modes[i].pauses);
+		CU_ASSERT_EQUAL(late > 0, modes[i].deadlines);
+		CU_ASSERT_EQUAL(stages > 0, modes[i].stages);
+		CU_ASSERT_EQUAL(host_drops > 0, modes[i].stages);
 		CU_ASSERT_EQUAL(ahead > 0, modes[i].cancels && modes[i].pool_known);
 		CU_ASSERT_EQUAL(cancels > 0, modes[i].cancels && modes[i].pool_known);
 	}

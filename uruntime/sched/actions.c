@@ -271,12 +271,25 @@ static void emit_kv_budget(struct ctn_sched *s, uint32_t model)
 	a->blocks = s->models[model].kv_budget;
 }
 
+void sched_kv_budget(struct ctn_sched *s, uint32_t model, uint32_t blocks)
+{
+	struct sched_model *m = &s->models[model];
+
+	uncharge(s, m);
+	m->kv_budget = blocks;
+	charge(s, m);
+	emit_kv_budget(s, model);
+}
+
 void sched_load(struct ctn_sched *s, uint32_t model, uint32_t kv_blocks, uint64_t now_ns)
 {
 	struct sched_model *m = &s->models[model];
 	struct ctn_sched_action *a;
 
 	CTN_ASSERT(m->state == CTN_SCHED_ABSENT && kv_blocks >= m->kv_admitted);
+	/* What paused requests do not need becomes free before the weights are reserved. */
+	if (kv_blocks < m->kv_budget)
+		sched_kv_budget(s, model, kv_blocks);
 	sched_learn_wait(s, m, now_ns);
 	m->load_bytes = sched_load_bytes(s, m);
 	m->load_started_ns = now_ns;
@@ -297,16 +310,6 @@ void sched_load(struct ctn_sched *s, uint32_t model, uint32_t kv_blocks, uint64_
 	a->model = model;
 	a->ticket = m->ticket;
 	a->seconds = (double)(m->load_due_ns - now_ns) / 1e9;
-	emit_kv_budget(s, model);
-}
-
-void sched_kv_budget(struct ctn_sched *s, uint32_t model, uint32_t blocks)
-{
-	struct sched_model *m = &s->models[model];
-
-	uncharge(s, m);
-	m->kv_budget = blocks;
-	charge(s, m);
 	emit_kv_budget(s, model);
 }
 

@@ -306,9 +306,9 @@ enum sched_room_found sched_make_room(struct ctn_sched *s, struct sched_model *m
 	uint64_t need[CTN_SCHED_MAX_DEVICES];
 	bool idle_only = budget < INFINITY;
 	enum sched_room_found found;
-	uint32_t actions = 3, victims = 0;
+	uint32_t actions = 4, victims = 0;
 
-	if (!sched_room(s, 3))
+	if (!sched_room(s, 4))
 		return SCHED_ROOM_LATER;
 	sched_lacking(s, m, blocks, need);
 	if (sched_satisfied(s, need))
