@@ -129,7 +129,7 @@ static void obey(struct world *w, const struct ctn_sched_action *a)
 		w->cancelled[m] = false;
 		w->due[m] = w->now + (2 * LAYERS - w->kept[m][0] - w->kept[m][1]) * 10000000ull;
 		w->loads++;
-		w->loads_ahead += count(w, m, WAITING) == 0;
+		w->loads_ahead += count(w, m, WAITING) + count(w, m, ADMITTED) == 0;
 		break;
 	case CTN_ACT_CANCEL:
 		CU_ASSERT(w->mode->cancels && w->state[m] == CTN_SCHED_LOADING && !w->cancelled[m]);
@@ -167,6 +167,11 @@ static void obey(struct world *w, const struct ctn_sched_action *a)
 		w->stages++;
 		break;
 	case CTN_ACT_PREEMPT:
+		/* Paused, and shut out by what was pinned. */
+		CU_ASSERT(w->mode->pauses && w->state[m] == CTN_SCHED_ABSENT);
+		CU_ASSERT_EQUAL(w->phase[a->request], ADMITTED);
+		w->phase[a->request] = WAITING;
+		break;
 	case CTN_ACT_DROP_HOST:
 		CU_FAIL("nobody said that this is possible");
 		break;
