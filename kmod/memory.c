@@ -73,6 +73,9 @@ int computron_memory_open(struct computron_memory *m, u64 bytes, int node)
 	m->file = shmem_file_setup_with_mnt(m->mnt, "computron", bytes, COMPAT_NORESERVE);
 	if (IS_ERR(m->file)) {
 		rc = PTR_ERR(m->file);
+		/* tmpfs says so when it gets no inode; this mount has no other limit. */
+		if (rc == -ENOSPC)
+			rc = -ENOMEM;
 		goto err_unmount;
 	}
 	mapping = m->file->f_mapping;

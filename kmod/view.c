@@ -185,7 +185,7 @@ int computron_view_mmap(struct file *filp, struct vm_area_struct *vma)
 	u64 offset = (u64)vma->vm_pgoff << PAGE_SHIFT, bytes = vma->vm_end - vma->vm_start;
 	int rc;
 
-	if (pool->memory.adopted)
+	if (pool->memory.adopted && file->writer)
 		return -EOPNOTSUPP;
 	/* A reader's shared mapping has lost VM_SHARED by now, not VM_MAYSHARE. */
 	if (!(vma->vm_flags & VM_MAYSHARE))
@@ -197,10 +197,14 @@ int computron_view_mmap(struct file *filp, struct vm_area_struct *vma)
 	if (READ_ONCE(pool->dead))
 		return -ENODEV;
 
-	vma_set_file(vma, pool->memory.file);
-	rc = compat_mmap(pool->memory.file, vma);
-	if (!rc && !file->writer)
-		rc = make_view(filp, pool, vma);
+	if (pool->memory.adopted) {
+		rc = computron_view_mmap_adopted(filp, vma);
+	} else {
+		vma_set_file(vma, pool->memory.file);
+		rc = compat_mmap(pool->memory.file, vma);
+		if (!rc && !file->writer)
+			rc = make_view(filp, pool, vma);
+	}
 	if (rc)
 		return rc;
 	vm_flags_clear(vma, VM_MAYEXEC);
@@ -216,14 +220,15 @@ int computron_view_mmap(struct file *filp, struct vm_area_struct *vma)
  * @pgoff: likewise
  * @flags: likewise
  *
- * Return: an address; a negative error, also for adopted pools, which cannot be mapped here.
+ * Return: an address or a negative error.
  */
 unsigned long computron_view_area(struct file *filp, unsigned long addr, unsigned long len,
 				  unsigned long pgoff, unsigned long flags)
 {
-	const struct computron_memory *memory = &computron_file_of(filp)->pool->memory;
+	const struct computron_file *file = computron_file_of(filp);
+	const struct computron_memory *memory = &file->pool->memory;
 
-	if (memory->adopted || !memory->file->f_op->get_unmapped_area)
+	if ((memory->adopted && file->writer) || !memory->file->f_op->get_unmapped_area)
 		return -EOPNOTSUPP;
 	return memory->file->f_op->get_unmapped_area(memory->file, addr, len, pgoff, flags);
 }

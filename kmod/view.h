@@ -12,4 +12,7 @@ int computron_view_mmap(struct file *filp, struct vm_area_struct *vma);
 unsigned long computron_view_area(struct file *filp, unsigned long addr, unsigned long len,
 				  unsigned long pgoff, unsigned long flags);
 
+/* view_adopted.c, for view.c */
+int computron_view_mmap_adopted(struct file *filp, struct vm_area_struct *vma);
+
 #endif

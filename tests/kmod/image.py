@@ -55,13 +55,25 @@ def make(folder, image, mib):
     return image
 
 
+def put_udev(root):
+    """udev, where there is one, and what is delivered for it: the rule and its group."""
+    udevadm = shutil.which("udevadm", path=os.environ["PATH"] + ":/sbin:/usr/sbin")
+    if udevadm and shutil.which("systemd-sysusers"):
+        put_program(root, udevadm, "/usr/bin/udevadm")
+        os.makedirs(os.path.join(root, "usr/lib/systemd"), exist_ok=True)
+        os.symlink("/usr/bin/udevadm", os.path.join(root, "usr/lib/systemd/systemd-udevd"))
+        guest.run([os.path.join(guest.ROOT, "dkms", "install"), root], "dkms/install")
+        guest.run(["systemd-sysusers", f"--root={root}", "computron.conf"], "systemd-sysusers")
+
+
 def root_image(tmp):
     """The system of the guest: Python, the daemon, the tool, the tests."""
     root = os.path.join(tmp, "system")
     shutil.rmtree(root, ignore_errors=True)
-    for name in ("proc", "sys", "dev", "tmp", "models", "etc", "repo/build"):
+    for name in ("proc", "sys", "dev", "tmp", "run", "models", "etc", "repo/build"):
         os.makedirs(os.path.join(root, name))
     put_python(root)
+    put_udev(root)
     for name in ("computrond", "computron"):
         put_program(root, os.path.join(guest.BUILD, name), f"/repo/build/{name}")
     for name in UNIT_PROGRAMS:

@@ -30,7 +30,7 @@ kmod-unit: $(KMOD_UNIT)
 check-kmod:
 	$(SUB) VARIANT=$(CHECK_VARIANT) run-kmod
 run-kmod: kmod-programs all kmod-unit
-	@$(RUN) --timeout 3000 tests/kmod/check-self tests/kmod/check-kernels
+	@$(RUN) --timeout 3000 tests/kmod/check-self tests/kmod/check-delivery tests/kmod/check-kernels
 check-kmod-matrix:
 	@tools/install-deps kmod-matrix
 	$(SUB) VARIANT=$(CHECK_VARIANT) kmod-programs all kmod-unit

@@ -4,8 +4,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define PAGES 8
@@ -110,6 +112,106 @@ TEST(mmap_is_the_memfds)
 	setup("mmap");
 	CHECK(mmap(NULL, POOL, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED && errno == EOPNOTSUPP,
 	      "errno %d", errno);
+}
+
+static int errno_of_map(int from, uint64_t offset, uint64_t bytes, int protection, int flags)
+{
+	void *at = mmap(NULL, bytes, protection, flags, from, (off_t)offset);
+
+	if (at == MAP_FAILED)
+		return errno;
+	munmap(at, bytes);
+	return 0;
+}
+
+/* A reader's mapping is of one frame, and keeps it. */
+TEST(readers_map_leased_frames)
+{
+	struct computron_ref ref, other;
+	uint64_t at, clean;
+	uint8_t *view, *moved;
+	int reader;
+
+	setup("readers");
+	other = must_frame(fd, map, 2, UNIT, 0);
+	ref = must_frame(fd, map, 1, 4 * MIB, 0);
+	at = frame_offset(ref);
+	clean = must_stat(fd).clean;
+	reader = pool_open("readers", 0);
+	CHECK(reader >= 0, "%d", reader);
+	EQUAL(must_stat(fd).leased, 0, "leased");
+	view = mmap(NULL, 4 * MIB, PROT_READ, MAP_SHARED, reader, (off_t)at);
+	CHECK(view != MAP_FAILED, "errno %d", errno);
+	EQUAL((uintptr_t)view % UNIT, 0, "alignment");
+	EQUAL(must_stat(fd).leased, 4 * MIB, "leased");
+	CHECK(!memcmp(view, map + at, 4 * MIB), "the view shows something else");
+	EQUAL(touch_write(view), SIGSEGV, "a write");
+	CHECK(mprotect(view, 4 * MIB, PROT_READ | PROT_WRITE) && errno == EACCES, "errno %d",
+	      errno);
+	EQUAL(frame_evict(fd, ref), -EBUSY, "evict");
+	/* In pieces, moved, without its descriptor: the lease stays to the last piece. */
+	CHECK(!munmap(view, UNIT), "errno %d", errno);
+	close(reader);
+	EQUAL(frame_evict(fd, ref), -EBUSY, "evict");
+	EQUAL(pool_destroy("readers", 0), -EBUSY, "destroy");
+	moved = mremap(view + UNIT, UNIT, UNIT, MREMAP_MAYMOVE);
+	if (moved == MAP_FAILED)
+		moved = view + UNIT;
+	CHECK(!memcmp(moved, map + at + UNIT, UNIT), "the view shows something else");
+	CHECK(!munmap(moved, UNIT), "errno %d", errno);
+	EQUAL(must_stat(fd).leased, 0, "leased");
+	EQUAL(must_stat(fd).clean, clean, "clean");
+	EQUAL(frame_evict(fd, ref), 0, "evict");
+	EQUAL(frame_evict(fd, other), 0, "evict");
+	EQUAL(must_stat(fd).populated, 0, "populated");
+}
+
+static void map_and_die(void *arg)
+{
+	int reader = *(int *)arg;
+	volatile uint8_t *view = mmap(NULL, UNIT, PROT_READ, MAP_SHARED, reader, 0);
+
+	CHECK(view != MAP_FAILED && view[5] + 1, "errno %d", errno);
+	raise(SIGKILL);
+}
+
+TEST(a_killed_reader_gives_its_lease_back)
+{
+	struct computron_ref ref;
+	int reader, status;
+
+	setup("killed");
+	ref = must_frame(fd, map, 1, UNIT, 0);
+	EQUAL(frame_offset(ref), 0, "offset");
+	reader = pool_open("killed", 0);
+	status = in_child(map_and_die, &reader);
+	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "status %d", status);
+	EQUAL(must_stat(fd).leased, 0, "leased");
+	EQUAL(frame_evict(fd, ref), 0, "evict");
+}
+
+TEST(what_readers_cannot_map)
+{
+	struct computron_ref loading;
+	int reader;
+
+	setup("cannot");
+	must_frame(fd, map, 1, UNIT, 0);
+	must_frame(fd, map, 2, UNIT, 0);
+	EQUAL(frame_alloc(fd, 3, UNIT, 0, &loading), 0, "alloc");
+	reader = pool_open("cannot", 0);
+	EQUAL(errno_of_map(reader, 0, UNIT, PROT_READ, MAP_SHARED), 0, "one frame");
+	EQUAL(errno_of_map(reader, 0, 2 * UNIT, PROT_READ, MAP_SHARED), ESTALE, "two frames");
+	EQUAL(errno_of_map(reader, frame_offset(loading), UNIT, PROT_READ, MAP_SHARED), ESTALE,
+	      "a LOADING frame");
+	EQUAL(errno_of_map(reader, 4 * UNIT, UNIT, PROT_READ, MAP_SHARED), ESTALE, "no frame");
+	EQUAL(errno_of_map(reader, 0, UNIT, PROT_READ, MAP_PRIVATE), EINVAL, "private");
+	EQUAL(errno_of_map(reader, 0, UNIT, PROT_READ | PROT_WRITE, MAP_SHARED), EACCES,
+	      "writable");
+	EQUAL(errno_of_map(reader, 4096, UNIT, PROT_READ, MAP_SHARED), EINVAL, "an odd offset");
+	EQUAL(errno_of_map(reader, 0, 4096, PROT_READ, MAP_SHARED), EINVAL, "an odd length");
+	EQUAL(errno_of_map(reader, POOL, UNIT, PROT_READ, MAP_SHARED), EINVAL, "beyond the end");
+	EQUAL(must_stat(fd).leased, 0, "leased");
 }
 
 TEST(refusals)

@@ -199,9 +199,11 @@ TEST(frame_populate)
 
 TEST(frame_seal_lease_evict)
 {
-	struct computron_ref ref;
+	struct computron_ref first, ref;
 
 	with_pool();
+	/* Leases are counted by id: only that of the very first frame needs no memory. */
+	EQUAL(frame_alloc(fd, 2, UNIT, 0, &first), 0, "alloc");
 	EQUAL(frame_alloc(fd, 1, UNIT, 0, &ref), 0, "alloc");
 	EACH_NTH("seal", frame_seal(fd, ref, 0), {
 		EQUAL(frame_evict(fd, ref), 0, "evict");
@@ -209,6 +211,14 @@ TEST(frame_seal_lease_evict)
 	});
 	EQUAL(frame_seal(fd, ref, 0), 0, "seal");
 	EACH_NTH("lease", frame_lease(fd, ref), EQUAL(frame_release(fd, ref), 0, "release"));
+	EQUAL(frame_evict(fd, ref), 0, "evict");
+	EQUAL(frame_alloc(fd, 1, UNIT, 0, &ref), 0, "alloc");
+	EACH_NTH("seal with a lease", frame_seal(fd, ref, COMPUTRON_SEAL_LEASE), {
+		EQUAL(frame_release(fd, ref), 0, "release");
+		EQUAL(frame_evict(fd, ref), 0, "evict");
+		EQUAL(frame_alloc(fd, 1, UNIT, 0, &ref), 0, "alloc");
+	});
+	EQUAL(frame_seal(fd, ref, 0), 0, "seal");
 	EQUAL(frame_lease(fd, ref), 0, "lease");
 	EACH_NTH("release", frame_release(fd, ref), EQUAL(frame_lease(fd, ref), 0, "lease"));
 	EQUAL(frame_release(fd, ref), 0, "release");
@@ -221,6 +231,7 @@ TEST(frame_seal_lease_evict)
 	EACH_NTH("abort", frame_abort(fd, ref),
 		 EQUAL(frame_alloc(fd, 1, UNIT, 0, &ref), 0, "alloc"));
 	EQUAL(frame_abort(fd, ref), 0, "abort");
+	EQUAL(frame_abort(fd, first), 0, "abort");
 	must_be_empty();
 }
 
@@ -251,6 +262,114 @@ TEST(looking)
 	});
 	EQUAL(frame_abort(fd, ref), 0, "abort");
 	must_be_empty();
+}
+
+static int list_pools(void)
+{
+	struct computron_pool_info rows[4];
+	struct computron_pool_list arg = {.size = sizeof(arg),
+					  .count = 4,
+					  .row_bytes = sizeof(rows[0]),
+					  .pools = (uintptr_t)rows};
+
+	return call(control, COMPUTRON_IOC_POOL_LIST, &arg);
+}
+
+static int read_file(const char *path)
+{
+	char text[512];
+	int file = open(path, O_RDONLY), err = file < 0 ? -errno : 0;
+
+	if (!err && read(file, text, sizeof(text)) < 0)
+		err = -errno;
+	if (file >= 0)
+		close(file);
+	return err;
+}
+
+TEST(pools_and_tables)
+{
+	struct computron_info info = {.size = sizeof(info)};
+	struct computron_pool_set set = {
+		.size = sizeof(set), .flags = COMPUTRON_SET_FLOOR, .floor = UNIT};
+	struct computron_ref ref;
+
+	with_pool();
+	EQUAL(frame_alloc(fd, 1, UNIT, 0, &ref), 0, "alloc");
+	EACH_NTH("info", call(control, COMPUTRON_IOC_INFO, &info), );
+	EACH_NTH("list of pools", list_pools(), );
+	EACH_NTH("set", call(fd, COMPUTRON_IOC_POOL_SET, &set), );
+	EACH_NTH("/proc pools", read_file("/proc/computron/pools"), );
+	EACH_NTH("/proc frames", read_file("/proc/computron/frames"), );
+	EACH_NTH("sysfs", read_file("/sys/class/misc/computron/pools/nth/used"), );
+	EQUAL(frame_abort(fd, ref), 0, "abort");
+	must_be_empty();
+}
+
+static int adopt(int memfd)
+{
+	struct computron_pool_adopt arg = {
+		.size = sizeof(arg), .name = "adopted", .memfd = memfd, .node = -1};
+	int err = call(control, COMPUTRON_IOC_POOL_ADOPT, &arg);
+
+	return err ? err : arg.fd;
+}
+
+static int memfd_again(void)
+{
+	struct computron_pool_memfd arg = {.size = sizeof(arg)};
+	int err = call(fd, COMPUTRON_IOC_POOL_MEMFD, &arg);
+
+	return err ? err : arg.fd;
+}
+
+/* Maps the first frame as a reader does. */
+static int map_view(int reader)
+{
+	void *at = mmap(NULL, 2 * UNIT, PROT_READ, MAP_SHARED, reader, 0);
+
+	if (at == MAP_FAILED)
+		return -errno;
+	munmap(at, 2 * UNIT);
+	return 0;
+}
+
+TEST(adopted_pool)
+{
+	struct computron_ref ref;
+	int memfd, reader;
+
+	setup();
+	control = must_control();
+	must_write("/proc/sys/vm/nr_hugepages", "4");
+	memfd = memfd_create("nth", MFD_HUGETLB | MFD_CLOEXEC);
+	if (memfd < 0 || ftruncate(memfd, 4 * UNIT) ||
+	    number_of("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages") < 4)
+		ktap_skip("no hugetlb pages");
+	EACH_NTH("adopt", adopt(memfd), {
+		close(err_);
+		EQUAL(destroy("adopted"), 0, "destroy");
+	});
+	fd = adopt(memfd);
+	CHECK(fd >= 0, "%d", fd);
+	EACH_NTH("memfd", memfd_again(), close(err_));
+	EACH_NTH("alloc", frame_alloc(fd, 1, 2 * UNIT, 0, &ref),
+		 EQUAL(frame_abort(fd, ref), 0, "abort"));
+	EQUAL(frame_alloc(fd, 1, 2 * UNIT, 0, &ref), 0, "alloc");
+	EQUAL(frame_seal(fd, ref, 0), 0, "seal");
+	reader = pool_open("adopted", 0);
+	EACH_NTH("mmap by a reader", map_view(reader), );
+	close(reader);
+	EACH_NTH("evict", frame_evict(fd, ref), {
+		EQUAL(frame_alloc(fd, 1, 2 * UNIT, 0, &ref), 0, "alloc");
+		EQUAL(frame_seal(fd, ref, 0), 0, "seal");
+	});
+	EQUAL(frame_evict(fd, ref), 0, "evict");
+	EQUAL(must_stat(fd).used, 0, "used");
+	EQUAL(must_stat(fd).populated, 0, "populated");
+	close(fd);
+	EQUAL(destroy("adopted"), 0, "destroy");
+	must_write("/proc/sys/vm/nr_hugepages", "0");
 }
 
 TEST(dma_buf)

@@ -57,7 +57,7 @@
  *   The offset is the offset in the pool, a multiple of the page size; [offset, offset + length)
  *   must lie in [0, size) (-EINVAL). Only MAP_SHARED (-EINVAL); no PROT_EXEC (-EACCES). Align
  *   offset and address to unit_bytes to get huge mappings; with no address asked for the kernel
- *   aligns it. Adopted pools: -EOPNOTSUPP, map the memfd (COMPUTRON_IOC_POOL_MEMFD).
+ *   aligns it.
  *
  *   Writer:  any protection. Touching a unit gives it memory. Works for DMA: O_DIRECT, io_uring
  *            fixed buffers, pin_user_pages(FOLL_LONGTERM). A pin through it must be of a LOADING
@@ -66,6 +66,11 @@
  *            while it belongs to a CLEAN frame, else SIGBUS. A mapping that lies in one CLEAN frame
  *            at the time of mmap is bound to that frame: SIGBUS once that is gone, whatever lies
  *            there then. Wider mappings show whatever CLEAN frames there are.
+ *
+ *   Adopted pools. Writer: -EOPNOTSUPP, map the memfd (COMPUTRON_IOC_POOL_MEMFD). Reader: a
+ *   range of whole huge pages (-EINVAL) that lies in one CLEAN frame (-ESTALE), which has a
+ *   lease as long as there is a mapping of it. The memfd's owner can still punch holes into it:
+ *   a reader sees zeros there.
  *
  * read and poll of a pool file
  *
