@@ -33,6 +33,11 @@ static const struct command {
 	 "        [--pp N] [--rounds N] [--pool SPEC] [--json]",
 	 "how long a switch between two models takes, beside the bare copy", ctn_tool_bench},
 	{"bench",
+	 "ttft --device SPEC [--synthetic FAMILY,bytes=SIZE | --model DIR --model DIR] [--tp N]\n"
+	 "        [--pp N] [--rounds N] [--pool SPEC] [--json]",
+	 "how long the first token takes, cold, warm and partly resident, beside its bound",
+	 ctn_tool_bench},
+	{"bench",
 	 "stage FILE [--method NAME] [--provider NAME] [--peer fio] [--rounds N] [--depth N]\n"
 	 "        [--cached] [--table] [--json]",
 	 "how fast a file comes into host memory, beside fio; --table: by every method and "
@@ -48,13 +53,38 @@ static const struct command {
 	 ctn_tool_sim},
 };
 
+static bool is_help(const char *word)
+{
+	return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
+/* Of the command of this name, or of all. False when there is none of it. */
+static bool print_commands(FILE *out, const char *name)
+{
+	bool found = false;
+
+	for (size_t i = 0; i < CTN_ARRAY_LEN(commands); i++) {
+		if (name && strcmp(commands[i].name, name) != 0)
+			continue;
+		fprintf(out, "  %s %s\n        %s\n", commands[i].name, commands[i].arguments,
+			commands[i].summary);
+		found = true;
+	}
+	return found;
+}
+
 static void print_help(FILE *out)
 {
 	fprintf(out, "usage: computron COMMAND [ARGUMENTS]\n\n");
-	for (size_t i = 0; i < CTN_ARRAY_LEN(commands); i++)
-		fprintf(out, "  %s %s\n        %s\n", commands[i].name, commands[i].arguments,
-			commands[i].summary);
-	fprintf(out, "  help, --help\n        this text\n  --version\n");
+	print_commands(out, NULL);
+	fprintf(out, "  help [COMMAND], --help\n        this text, or that of one command\n"
+		     "  --version\n");
+}
+
+static int unknown(const char *name)
+{
+	fprintf(stderr, "computron: unknown command %s; see computron help\n", name);
+	return CTN_EXIT_USAGE;
 }
 
 int main(int argc, char **argv)
@@ -65,7 +95,9 @@ int main(int argc, char **argv)
 		print_help(stderr);
 		return CTN_EXIT_USAGE;
 	}
-	if (strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
+	if (strcmp(name, "help") == 0 && argc > 2)
+		return print_commands(stdout, argv[2]) ? 0 : unknown(argv[2]);
+	if (strcmp(name, "help") == 0 || is_help(name)) {
 		print_help(stdout);
 		return 0;
 	}
@@ -74,9 +106,12 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	for (size_t i = 0; i < CTN_ARRAY_LEN(commands); i++) {
-		if (strcmp(commands[i].name, name) == 0)
-			return commands[i].run(argc - 1, argv + 1);
+		if (strcmp(commands[i].name, name) != 0)
+			continue;
+		for (int a = 2; a < argc; a++)
+			if (is_help(argv[a]))
+				return print_commands(stdout, name) ? 0 : CTN_EXIT_FAILED;
+		return commands[i].run(argc - 1, argv + 1);
 	}
-	fprintf(stderr, "computron: unknown command %s; see computron help\n", name);
-	return CTN_EXIT_USAGE;
+	return unknown(name);
 }

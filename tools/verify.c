@@ -82,9 +82,9 @@ static void print_text(const struct report *r)
 
 	if (r->failed)
 		return;
-	printf("%s: %s %u parts, %s, at %s/s (%s)\n", r->o->dir,
+	printf("%s: %s %u part%s, %s, at %s/s (%s)\n", r->o->dir,
 	       r->written ? "wrote " CTN_MANIFEST_NAME " of" : "is what its manifest says:",
-	       r->parts, ctn_format_size(r->result.bytes, size),
+	       r->parts, r->parts == 1 ? "" : "s", ctn_format_size(r->result.bytes, size),
 	       ctn_format_size((uint64_t)bytes_per_s(&r->result), rate),
 	       ctn_stage_method_name(r->result.method));
 }

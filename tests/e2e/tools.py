@@ -188,6 +188,14 @@ def doctor():
 def usage():
     check("inspect" in ran("--help").stdout, "help")
     check(tool().returncode > 0, "no command")
+    for name in ("inspect", "status", "load", "verify", "doctor", "bench", "sim"):
+        said = ran(name, "--help").stdout
+        check(said.startswith(f"  {name} "), said)
+        equal(said, ran("help", name).stdout, name)
+    for name in ("stage", "swap", "ttft"):
+        check(f"bench {name}" in ran("bench", "-h").stdout, name)
+    run = tool("help", "frobnicate")
+    check(run.returncode > 0 and "frobnicate" in run.stderr, run.stderr)
     run = tool("frobnicate")
     check(run.returncode > 0 and "frobnicate" in run.stderr, run.stderr)
 
