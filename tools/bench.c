@@ -10,6 +10,7 @@ static const struct {
 	const char *name;
 	int (*run)(int argc, char **argv);
 } benchmarks[] = {
+	{"sched", ctn_bench_sched},
 	{"stage", ctn_bench_stage},
 	{"swap", ctn_bench_swap},
 	{"ttft", ctn_bench_ttft},

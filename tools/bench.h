@@ -13,6 +13,7 @@
 #include "pool/pool.h"
 #include "stage/stage.h"
 
+int ctn_bench_sched(int argc, char **argv);
 int ctn_bench_swap(int argc, char **argv);
 int ctn_bench_stage(int argc, char **argv);
 int ctn_bench_ttft(int argc, char **argv);
