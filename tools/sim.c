@@ -15,8 +15,10 @@ struct options {
 	const char *cluster, *model, *workload, *svg;
 	char *policies; /* a copy: it is cut at its commas */
 	uint64_t tp, pp, max_batch, seed, resident;
-	double resident_percent, hours;
+	double resident_percent, host_percent, hours;
+	uint64_t tokens;
 	bool json, calibrate;
+	bool without_pauses, without_load_ahead, without_stage_ahead;
 };
 
 static int parse_double(const char *what, double least, double most, double *v, struct ctn_err *err)
@@ -30,6 +32,22 @@ static int parse_double(const char *what, double least, double most, double *v, 
 		return ctn_err_set(err, -EINVAL,
 				   "%s: expected a number over %g, up to %g, found \"%s\"", what,
 				   least, most, optarg);
+	return 0;
+}
+
+static int parse_without(struct options *o, struct ctn_err *err)
+{
+	if (strcmp(optarg, "pauses") == 0)
+		o->without_pauses = true;
+	else if (strcmp(optarg, "load-ahead") == 0)
+		o->without_load_ahead = true;
+	else if (strcmp(optarg, "stage-ahead") == 0)
+		o->without_stage_ahead = true;
+	else
+		return ctn_err_set(err, -EINVAL,
+				   "--without: expected pauses, load-ahead or stage-ahead, found "
+				   "\"%s\"",
+				   optarg);
 	return 0;
 }
 
@@ -50,6 +68,12 @@ static int parse_option(int c, struct options *o, struct ctn_err *err)
 		return ctn_parse_u64("--resident", optarg, 1, 100000, &o->resident, err);
 	case 'R':
 		return parse_double("--resident-bytes", 0, 100, &o->resident_percent, err);
+	case 'h':
+		return parse_double("--host-bytes", 0, 100, &o->host_percent, err);
+	case 'T':
+		return ctn_parse_u64("--tokens", optarg, 1, 100000, &o->tokens, err);
+	case 'W':
+		return parse_without(o, err);
 	case 'b':
 		return ctn_parse_u64("--max-batch", optarg, 1, 4096, &o->max_batch, err);
 	case 'w':
@@ -85,6 +109,9 @@ static int parse_options(int argc, char **argv, struct options *o, struct ctn_er
 					      {"pp", required_argument, NULL, 'p'},
 					      {"resident", required_argument, NULL, 'r'},
 					      {"resident-bytes", required_argument, NULL, 'R'},
+					      {"host-bytes", required_argument, NULL, 'h'},
+					      {"tokens", required_argument, NULL, 'T'},
+					      {"without", required_argument, NULL, 'W'},
 					      {"max-batch", required_argument, NULL, 'b'},
 					      {"workload", required_argument, NULL, 'w'},
 					      {"policy", required_argument, NULL, 'P'},
@@ -151,6 +178,37 @@ static int size_devices(const struct options *o, struct ctn_sim_setup *s, struct
 	return 0;
 }
 
+/* The pool's size, and who has a priority or is pinned. */
+static int size_host(const struct options *o, struct ctn_sim_setup *s, struct ctn_sim_model *models,
+		     struct ctn_err *err)
+{
+	uint64_t ranks = (uint64_t)s->tp * s->pp, all = 0, largest = 0;
+
+	for (uint32_t i = 0; i < s->workload->models; i++) {
+		all += ranks * models[i].rank_bytes;
+		largest = CTN_MAX(largest, ranks * models[i].rank_bytes);
+		if (i < CTN_SIM_MAX_NAMED) {
+			models[i].priority = s->cluster.priorities[i];
+			models[i].pinned = s->cluster.pinned[i];
+		}
+	}
+	s->host_bytes = s->cluster.host_bytes;
+	if (o->host_percent > 0)
+		s->host_bytes = (uint64_t)((double)all * o->host_percent / 100);
+	if (s->host_bytes && s->cluster.disk_bytes_per_s <= 0)
+		return ctn_err_set(err, -EINVAL,
+				   "--host-bytes: the cluster has no disk_bytes_per_s");
+	if (s->host_bytes && s->host_bytes < 2 * largest)
+		return ctn_err_set(err, -EINVAL,
+				   "a pool of %llu bytes: expected twice those of the largest "
+				   "model, %llu",
+				   (unsigned long long)s->host_bytes,
+				   (unsigned long long)(2 * largest));
+	if (s->host_bytes >= all)
+		s->host_bytes = 0; /* it holds every model */
+	return 0;
+}
+
 static int set_up(const struct options *o, struct ctn_sim_setup *s, struct ctn_sim_workload *w,
 		  struct ctn_sim_model **models, struct ctn_err *err)
 {
@@ -160,6 +218,10 @@ static int set_up(const struct options *o, struct ctn_sim_setup *s, struct ctn_s
 	s->tp = (uint32_t)o->tp;
 	s->pp = (uint32_t)o->pp;
 	s->max_batch = (uint32_t)o->max_batch;
+	s->tokens = (uint32_t)o->tokens;
+	s->without_pauses = o->without_pauses;
+	s->without_load_ahead = o->without_load_ahead;
+	s->without_stage_ahead = o->without_stage_ahead;
 	s->seed = o->seed;
 	if (!rc && s->tp * s->pp > s->cluster.devices)
 		rc = ctn_err_set(err, -EINVAL, "tp x pp = %u, the cluster has %u devices",
@@ -177,7 +239,9 @@ static int set_up(const struct options *o, struct ctn_sim_setup *s, struct ctn_s
 		kind = w->mixed_sizes ? "bytes=2600000000,13400000000,26000000000,66000000000"
 				      : "opt-13b";
 	rc = ctn_sim_models_parse(kind, s->tp, s->pp, *models, w->models, err);
-	return rc ? rc : size_devices(o, s, err);
+	if (!rc)
+		rc = size_devices(o, s, err);
+	return rc ? rc : size_host(o, s, *models, err);
 }
 
 /* ---- the command ------------------------------------------------------------------------ */
@@ -252,7 +316,12 @@ static void print_calibration(void)
 
 int ctn_tool_sim(int argc, char **argv)
 {
-	struct options o = {.cluster = "4xa100-pcie4", .tp = 2, .pp = 2, .max_batch = 8, .seed = 1};
+	struct options o = {.cluster = "4xa100-pcie4",
+			    .tp = 2,
+			    .pp = 2,
+			    .max_batch = 8,
+			    .tokens = 1,
+			    .seed = 1};
 	struct ctn_err err = {0};
 	int rc;
 

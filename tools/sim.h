@@ -4,8 +4,9 @@
  * Private to tools. Times are nanoseconds from the start of the run.
  *
  * What is simulated: devices, one link each that serves loads in order; models at tp x pp, rank
- * (t, p) on device p * tp + t, all ranks of one size. A request makes one token, so it takes part
- * in one step. A step is a batch of up to max_batch requests that were admitted and in no step; it
+ * (t, p) on device p * tp + t, all ranks of one size; a pool of host memory, which may lack some
+ * of the models, with one disk before it. A request makes --tokens tokens, and takes part in a step
+ * for each. A step is a batch of up to max_batch requests that were admitted and in no step; it
  * goes through pp stages of batch_s / pp each, whatever its size; a stage occupies its devices,
  * first come first served over all models. So a batch takes batch_s and one may start per
  * batch_s / pp. A stage of a model that is being loaded starts as early as its layers, which arrive
@@ -17,6 +18,7 @@
 #include "base/base.h"
 
 #define CTN_SIM_MAX_DEVICES 64
+#define CTN_SIM_MAX_NAMED   64 /* models with a priority or a pin of their own */
 
 /* ---- what is simulated: sim_setup.c ----------------------------------------------------- */
 
@@ -25,7 +27,12 @@ struct ctn_sim_cluster {
 	double link_bytes_per_s; /* of each device */
 	double load_overhead_s;  /* of each load, on the link */
 	double batch_s;
-	uint64_t device_bytes; /* 0: by --resident or --resident-bytes */
+	uint64_t device_bytes;   /* 0: by --resident or --resident-bytes */
+	double disk_bytes_per_s; /* into the pool */
+	uint64_t host_bytes;     /* of the pool; 0: it holds every model */
+	/* Of models in turn, or fewer: the others have priority 0 and are not pinned. */
+	int32_t priorities[CTN_SIM_MAX_NAMED];
+	bool pinned[CTN_SIM_MAX_NAMED];
 };
 
 /* `spec`: "4xa100-pcie4" or a YAML file with the fields of the struct. */
@@ -34,6 +41,8 @@ int ctn_sim_cluster_parse(const char *spec, struct ctn_sim_cluster *cluster, str
 struct ctn_sim_model {
 	uint64_t rank_bytes;
 	uint32_t rank_layers;
+	int32_t priority;
+	bool pinned;
 };
 
 /* `spec`: "opt-13b" or "bytes=SIZE[,SIZE...]", sizes of models in turn, each spread evenly. */
@@ -63,6 +72,7 @@ double ctn_sim_random_weibull(struct ctn_sim_random *r, double shape);
 struct ctn_sim_arrival {
 	uint64_t at_ns;
 	uint32_t model;
+	double deadline_s; /* after its arrival; 0: none */
 };
 
 /* Ordered by time. */
@@ -81,8 +91,9 @@ struct ctn_sim_workload {
  *                                   R requests/s over N models, by popularity 1/k^S
  * azure:FILE,models=N[,zipf=S]      times of the file, models drawn by popularity
  * servegen:DIR,rate=R               a client a model; all rates times one factor, so that their
- * mean over the trace is R csv:FILE                          lines "seconds,model number", in order
- * of time
+ *                                   mean over the trace is R
+ * csv:FILE                          lines "seconds,model number[,deadline]": the deadline in
+ *                                   seconds after its arrival
  *
  * `hours` 0: one for gamma, else all of the trace. The first gap of a gamma stream is cut at a
  * uniform place: streams of the same rate are not in step.
@@ -91,7 +102,7 @@ int ctn_sim_workload_parse(const char *spec, double hours, uint64_t seed,
 			   struct ctn_sim_workload *w, struct ctn_err *err);
 void ctn_sim_workload_free(struct ctn_sim_workload *w);
 /* For those who make arrivals: -ENOMEM. Sorted later. */
-int ctn_sim_workload_add(struct ctn_sim_workload *w, double at_s, uint32_t model,
+int ctn_sim_workload_add(struct ctn_sim_workload *w, double at_s, uint32_t model, double deadline_s,
 			 struct ctn_err *err);
 int ctn_sim_servegen(const char *dir, double rate, double hours, uint64_t seed,
 		     struct ctn_sim_workload *w, struct ctn_err *err);
@@ -103,6 +114,9 @@ struct ctn_sim_setup {
 	uint32_t tp, pp;
 	uint32_t max_batch;
 	uint64_t device_bytes;
+	uint64_t host_bytes; /* of the pool; 0: it holds every model */
+	uint32_t tokens;     /* of a request, a step each */
+	bool without_pauses, without_load_ahead, without_stage_ahead;
 	uint64_t seed;
 	const struct ctn_sim_model *models; /* as many as the workload has */
 	const struct ctn_sim_workload *workload;
@@ -114,11 +128,17 @@ struct ctn_sim_result {
 	size_t count;
 	uint64_t swaps; /* loads */
 	uint64_t bytes_loaded;
-	double load_s;          /* sum over loads: from the first byte that its link carries */
-	uint64_t decisions;     /* calls of sched */
-	uint64_t end_ns;        /* when the last request ended */
-	double predicted_s;     /* loads as sched expected them, and as they took */
-	double predicted_off_s; /* sum of the absolute errors */
+	double load_s;            /* sum over loads: from the first byte that its link carries */
+	uint64_t decisions;       /* calls of sched */
+	uint64_t end_ns;          /* when the last request ended */
+	uint64_t predicted_loads; /* that ended */
+	double predicted_off_s;   /* sum of the absolute errors of their expected seconds */
+	double ttft_s;            /* sum */
+	uint64_t late;            /* answered after their deadline */
+	uint64_t bytes_staged, bytes_ahead; /* from disk; of these, ahead of requests */
+	/* The longest that requests waited for the load of their model to begin, less what the link
+	 * carried meanwhile: that they waited for those who run. */
+	double idle_wait_s;
 };
 
 void ctn_sim_result_free(struct ctn_sim_result *r);
@@ -160,10 +180,13 @@ void ctn_sim_heap_free(struct ctn_sim_heap *h);
 
 struct ctn_sim_figures {
 	double mean_s, p50_s, p95_s, p99_s, max_s;
+	double ttft_mean_s;
 	double mean_load_s; /* load seconds a request */
 	double fairness;    /* Jain's index of the models' mean slowdowns; 1: all the same */
 	uint64_t served, refused;
 	double *sorted_s; /* the latencies; owned */
+	uint32_t models;  /* of the following */
+	double model_max_s[CTN_SIM_MAX_NAMED];
 };
 
 /* Slowdown: latency over batch_s. Percentiles by nearest rank. */

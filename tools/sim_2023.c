@@ -209,6 +209,10 @@ int ctn_sim_run_2023(const struct ctn_sim_setup *setup, bool serial, struct ctn_
 			   .loading = NONE};
 	int rc = 0;
 
+	if (setup->host_bytes || setup->tokens != 1)
+		return ctn_err_set(err, -EINVAL,
+				   "computron2023: expected one token a request and a pool that "
+				   "holds every model");
 	if (setup->cluster.devices != setup->tp * setup->pp)
 		return ctn_err_set(err, -EINVAL,
 				   "computron2023: expected every model on all devices (tp x pp = "

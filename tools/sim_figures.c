@@ -103,7 +103,15 @@ int ctn_sim_figures(const struct ctn_sim_setup *setup, const struct ctn_sim_resu
 	f->p95_s = percentile(f, 0.95);
 	f->p99_s = percentile(f, 0.99);
 	f->max_s = percentile(f, 1);
+	f->ttft_mean_s = r->ttft_s > 0 ? r->ttft_s / (double)CTN_MAX(f->served, 1ull) : f->mean_s;
 	f->mean_load_s = r->load_s / (double)CTN_MAX(r->count, (size_t)1);
+	for (size_t i = 0; i < r->count; i++) {
+		uint32_t m = setup->workload->arrivals[i].model;
+
+		if (m < CTN_SIM_MAX_NAMED)
+			f->model_max_s[m] = CTN_MAX(f->model_max_s[m], r->latency_s[i]);
+	}
+	f->models = CTN_MIN(setup->workload->models, (uint32_t)CTN_SIM_MAX_NAMED);
 	return fairness(setup, r, f, err);
 }
 

@@ -10,16 +10,22 @@
 
 static json_t *one_policy(const struct ctn_sim_result *r, const struct ctn_sim_figures *f)
 {
-	double loads = (double)CTN_MAX(r->swaps, (uint64_t)1);
+	double loads = (double)CTN_MAX(r->predicted_loads, (uint64_t)1);
+	json_t *most = json_array();
 
-	/* A request makes one token: its first is its last. */
-	return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:f, s:I, s:f}",
+	for (uint32_t i = 0; i < f->models; i++)
+		json_array_append_new(most, json_real(f->model_max_s[i]));
+	return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:f, s:I, s:f, "
+			 "s:I, s:I, s:I, s:f, s:o}",
 			 "mean_s", f->mean_s, "p50_s", f->p50_s, "p95_s", f->p95_s, "p99_s",
-			 f->p99_s, "max_s", f->max_s, "ttft_mean_s", f->mean_s, "mean_load_s",
+			 f->p99_s, "max_s", f->max_s, "ttft_mean_s", f->ttft_mean_s, "mean_load_s",
 			 f->mean_load_s, "swaps", (json_int_t)r->swaps, "bytes_loaded",
 			 (json_int_t)r->bytes_loaded, "requests", (json_int_t)r->count, "refused",
 			 (json_int_t)f->refused, "fairness", f->fairness, "decisions",
-			 (json_int_t)r->decisions, "load_error_mean_s", r->predicted_off_s / loads);
+			 (json_int_t)r->decisions, "load_error_mean_s", r->predicted_off_s / loads,
+			 "late", (json_int_t)r->late, "bytes_staged", (json_int_t)r->bytes_staged,
+			 "bytes_staged_ahead", (json_int_t)r->bytes_ahead, "idle_wait_max_s",
+			 r->idle_wait_s, "max_s_by_model", most);
 }
 
 int ctn_sim_print_json(const struct ctn_sim_result *r, const struct ctn_sim_figures *f,

@@ -123,7 +123,7 @@ static int client_arrivals(const struct client *c, uint32_t model, double factor
 			int rc;
 
 			at += gap / rate;
-			rc = ctn_sim_workload_add(w, at, model, err);
+			rc = ctn_sim_workload_add(w, at, model, 0, err);
 			if (rc)
 				return rc;
 			gap = draw_gap(&r, win);

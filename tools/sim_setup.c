@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* Clusters and models by name or by file. */
 #include "sim.h"
+#include "sched/sched.h"
 
 #include <errno.h>
 #include <libfyaml.h>
@@ -8,10 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Four A100 behind PCIe 4.0; the batch time of OPT-13B at tp=2 pp=2 as the 2023 system measured
- * it. */
-static const struct ctn_sim_cluster a100 = {
-	.devices = 4, .link_bytes_per_s = 26e9, .load_overhead_s = 0.001, .batch_s = 0.0574};
+/* Four A100 behind PCIe 4.0, one NVMe disk; the batch time of OPT-13B at tp=2 pp=2 as the 2023
+ * system measured it. */
+static const struct ctn_sim_cluster a100 = {.devices = 4,
+					    .link_bytes_per_s = 26e9,
+					    .load_overhead_s = 0.001,
+					    .batch_s = 0.0574,
+					    .disk_bytes_per_s = 6e9};
 
 /* ---- a cluster -------------------------------------------------------------------------- */
 
@@ -38,6 +42,13 @@ static int set_field(struct ctn_sim_cluster *c, const char *key, const char *val
 		return parse_seconds(key, value, &c->batch_s, err);
 	if (strcmp(key, "device_bytes") == 0)
 		return ctn_parse_size(value, &c->device_bytes, err);
+	if (strcmp(key, "host_bytes") == 0)
+		return ctn_parse_size(value, &c->host_bytes, err);
+	if (strcmp(key, "disk_bytes_per_s") == 0) {
+		rc = ctn_parse_rate(value, &v, err);
+		c->disk_bytes_per_s = (double)v;
+		return rc;
+	}
 	if (strcmp(key, "devices") == 0) {
 		rc = ctn_parse_u64(key, value, 1, CTN_SIM_MAX_DEVICES, &v, err);
 		c->devices = (uint32_t)v;
@@ -50,16 +61,67 @@ static int set_field(struct ctn_sim_cluster *c, const char *key, const char *val
 		c->link_bytes_per_s = (double)v;
 		return rc;
 	}
-	return ctn_err_set(
-		err, -EINVAL,
-		"\"%s\": expected devices, link_bytes_per_s, load_overhead_s, batch_s or "
-		"device_bytes",
-		key);
+	return ctn_err_set(err, -EINVAL,
+			   "\"%s\": expected devices, link_bytes_per_s, load_overhead_s, batch_s, "
+			   "device_bytes, disk_bytes_per_s, host_bytes, priorities or pinned",
+			   key);
 }
 
 static const char *scalar(struct fy_node *node)
 {
 	return node && fy_node_is_scalar(node) ? fy_node_get_scalar0(node) : NULL;
+}
+
+static int set_priority(struct ctn_sim_cluster *c, uint32_t i, const char *value,
+			struct ctn_err *err)
+{
+	uint64_t v = 0;
+	bool minus = value[0] == '-';
+	int rc = ctn_parse_u64("priorities", value + minus, 0, CTN_SCHED_MAX_PRIORITY, &v, err);
+
+	if (i >= CTN_SIM_MAX_NAMED)
+		return ctn_err_set(err, -EINVAL, "priorities: expected at most %d",
+				   CTN_SIM_MAX_NAMED);
+	c->priorities[i] = minus ? -(int32_t)v : (int32_t)v;
+	return rc;
+}
+
+static int set_pinned(struct ctn_sim_cluster *c, uint32_t i, const char *value, struct ctn_err *err)
+{
+	uint64_t v = 0;
+	int rc = ctn_parse_u64("pinned", value, 0, CTN_SIM_MAX_NAMED - 1, &v, err);
+
+	(void)i;
+	if (rc == 0)
+		c->pinned[v] = true;
+	return rc;
+}
+
+/* Lists: priorities by model, numbers of models that are pinned. */
+static int set_list(struct ctn_sim_cluster *c, const char *key, struct fy_node *list,
+		    struct ctn_err *err)
+{
+	int (*set)(struct ctn_sim_cluster * c, uint32_t i, const char *value, struct ctn_err *err);
+	void *iter = NULL;
+	struct fy_node *item;
+	uint32_t i = 0;
+
+	if (strcmp(key, "priorities") == 0)
+		set = set_priority;
+	else if (strcmp(key, "pinned") == 0)
+		set = set_pinned;
+	else
+		return ctn_err_set(err, -EINVAL, "\"%s\": a list; expected priorities or pinned",
+				   key);
+	while ((item = fy_node_sequence_iterate(list, &iter))) {
+		const char *value = scalar(item);
+		int rc = value ? set(c, i++, value, err)
+			       : ctn_err_set(err, -EINVAL, "%s: expected plain values", key);
+
+		if (rc)
+			return rc;
+	}
+	return 0;
 }
 
 static int read_fields(struct fy_node *root, struct ctn_sim_cluster *c, struct ctn_err *err)
@@ -74,9 +136,12 @@ static int read_fields(struct fy_node *root, struct ctn_sim_cluster *c, struct c
 		const char *value = scalar(fy_node_pair_value(pair));
 		int rc;
 
-		if (!key || !value)
-			return ctn_err_set(err, -EINVAL, "expected pairs of plain values");
-		rc = set_field(c, key, value, err);
+		if (key && fy_node_is_sequence(fy_node_pair_value(pair)))
+			rc = set_list(c, key, fy_node_pair_value(pair), err);
+		else if (key && value)
+			rc = set_field(c, key, value, err);
+		else
+			rc = ctn_err_set(err, -EINVAL, "expected pairs of plain values");
 		if (rc)
 			return rc;
 	}
@@ -85,6 +150,9 @@ static int read_fields(struct fy_node *root, struct ctn_sim_cluster *c, struct c
 			err, -EINVAL,
 			"expected devices, link_bytes_per_s and batch_s, at least one is "
 			"missing or 0");
+	if (c->host_bytes && c->disk_bytes_per_s <= 0)
+		return ctn_err_set(err, -EINVAL,
+				   "host_bytes: expected disk_bytes_per_s with it, more than 0");
 	return 0;
 }
 
@@ -167,7 +235,7 @@ int ctn_sim_models_parse(const char *spec, uint32_t tp, uint32_t pp, struct ctn_
 		return ctn_err_set(err, -EINVAL,
 				   "model \"%s\": expected opt-13b or bytes=SIZE[,SIZE...]", spec);
 	for (uint32_t i = 0; i < count; i++)
-		models[i] = (struct ctn_sim_model){ctn_sim_opt13b_rank_bytes(tp, pp),
-						   OPT13B_LAYERS / pp};
+		models[i] = (struct ctn_sim_model){.rank_bytes = ctn_sim_opt13b_rank_bytes(tp, pp),
+						   .rank_layers = OPT13B_LAYERS / pp};
 	return 0;
 }

@@ -11,7 +11,7 @@
 #define MAX_TRACE  (256 * CTN_MIB)
 #define MAX_MODELS 4096
 
-int ctn_sim_workload_add(struct ctn_sim_workload *w, double at_s, uint32_t model,
+int ctn_sim_workload_add(struct ctn_sim_workload *w, double at_s, uint32_t model, double deadline_s,
 			 struct ctn_err *err)
 {
 	if (w->count == w->cap) {
@@ -23,7 +23,8 @@ int ctn_sim_workload_add(struct ctn_sim_workload *w, double at_s, uint32_t model
 		w->arrivals = a;
 		w->cap = cap;
 	}
-	w->arrivals[w->count++] = (struct ctn_sim_arrival){(uint64_t)llround(at_s * 1e9), model};
+	w->arrivals[w->count++] =
+		(struct ctn_sim_arrival){(uint64_t)llround(at_s * 1e9), model, deadline_s};
 	return 0;
 }
 
@@ -131,7 +132,7 @@ static int gamma_stream(struct ctn_sim_workload *w, uint32_t model, double rate,
 	ctn_sim_random_init(&r, seed, model);
 	at = ctn_sim_random_uniform(&r) * ctn_sim_random_gamma(&r, shape) / rate;
 	while (at < end_s && rc == 0) {
-		rc = ctn_sim_workload_add(w, at, model, err);
+		rc = ctn_sim_workload_add(w, at, model, 0, err);
 		at += ctn_sim_random_gamma(&r, shape) / rate;
 	}
 	return rc;
@@ -255,7 +256,7 @@ static int azure_line(void *arg, char *text, struct ctn_err *err)
 	at = CTN_MAX(at - a->first_s, 0);
 	if (at >= a->end_s)
 		return 0;
-	return ctn_sim_workload_add(a->w, at, draw(&a->random, a->share, a->w->models), err);
+	return ctn_sim_workload_add(a->w, at, draw(&a->random, a->share, a->w->models), 0, err);
 }
 
 static int parse_azure(const struct ctn_opts *opts, double hours, uint64_t seed,
@@ -289,15 +290,25 @@ static int parse_azure(const struct ctn_opts *opts, double hours, uint64_t seed,
 static int csv_line(void *arg, char *text, struct ctn_err *err)
 {
 	struct ctn_sim_workload *w = arg;
-	char *end, *last;
-	double at = strtod(text, &end);
+	char *end, *last = text;
+	double at = strtod(text, &end), deadline_s = 0;
 	unsigned long model = *end == ',' ? strtoul(end + 1, &last, 10) : MAX_MODELS;
 
 	if (end == text || !(at >= 0) || at > 1e9 || model >= MAX_MODELS || last == end + 1 ||
 	    (*last && *last != ','))
-		return ctn_err_set(err, -EINVAL, "expected \"seconds,model\", found \"%s\"", text);
+		return ctn_err_set(err, -EINVAL,
+				   "expected \"seconds,model[,deadline]\", found \"%s\"", text);
+	if (*last && last[1]) {
+		deadline_s = strtod(last + 1, &end);
+		if ((*end && *end != ',') || !(deadline_s > 0) || deadline_s > 1e6)
+			return ctn_err_set(
+				err, -EINVAL,
+				"expected a deadline in seconds after the arrival, found "
+				"\"%s\"",
+				last + 1);
+	}
 	w->models = CTN_MAX(w->models, (uint32_t)model + 1);
-	return ctn_sim_workload_add(w, at, (uint32_t)model, err);
+	return ctn_sim_workload_add(w, at, (uint32_t)model, deadline_s, err);
 }
 
 /* Drops what comes after the last hour. */

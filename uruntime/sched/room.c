@@ -51,10 +51,25 @@ static double loss(const struct ctn_sched *s, const struct sched_model *m, doubl
 	return share > 0 ? m->chance * delay_s * exp2(m->priority) : 0;
 }
 
+/* The residency quantum: so many seconds for those of its load. */
+static double quantum_s(const struct ctn_sched *s, const struct sched_model *m)
+{
+	return QUANTUM_LOADS * sched_seconds_per_byte(s) * (double)m->whole_bytes;
+}
+
+/* What a request takes once it runs. */
+static double service_s(const struct sched_model *m)
+{
+	return CTN_MAX(m->steps_each, 1.0) * m->step_s;
+}
+
 void sched_value(const struct ctn_sched *s, struct sched_model *m, uint64_t now_ns)
 {
-	/* Who runs is done soon where a drop waits for that; a paused one waits itself. */
-	bool waits = m->queued || (m->admitted && (s->pauses || m->state == CTN_SCHED_ABSENT));
+	bool waits = m->queued || (m->admitted && m->state == CTN_SCHED_ABSENT);
+
+	/* Who runs is done before it would be paused, or will want to go on. */
+	if (s->pauses && m->admitted && service_s(m) > quantum_s(s, m))
+		waits = true;
 
 	m->chance = waits ? 1 : sched_chance(s, m, HORIZON_S, now_ns);
 }
@@ -124,14 +139,12 @@ static bool busy(const struct ctn_sched *s, const struct sched_model *m)
 static uint64_t pause_ns(const struct ctn_sched *s, const struct sched_model *v,
 			 const struct sched_model *m)
 {
-	double link_s = sched_seconds_per_byte(s);
 	uint64_t since = m->admitted && m->state == CTN_SCHED_ABSENT ? m->paused_ns : 0, end;
 	int64_t slack;
 
 	if (m->queue.head != NO_REQUEST)
 		since = CTN_MAX(since, s->requests[m->queue.head].arrival_ns);
-	end = CTN_MAX(v->since_ns, since) +
-	      (uint64_t)(1e9 * QUANTUM_LOADS * link_s * (double)v->whole_bytes);
+	end = CTN_MAX(v->since_ns, since) + (uint64_t)(1e9 * quantum_s(s, v));
 	if (m->queue.head == NO_REQUEST)
 		return end;
 	slack = m->key_ns + m->priority * CTN_SCHED_PATIENCE_S * 1000000000ll -
@@ -190,7 +203,7 @@ static double price(const struct ctn_sched *s, const struct sched_model *v,
 	double more = loss(s, v, after) - loss(s, v, before);
 
 	if (v->level == LEVELS && busy(s, v) && !v->drains)
-		more += m->queued * v->step_s;
+		more += m->queued * service_s(v);
 	return more;
 }
 
