@@ -136,9 +136,10 @@ struct ctn_sim_result {
 	double ttft_s;            /* sum */
 	uint64_t late;            /* answered after their deadline */
 	uint64_t bytes_staged, bytes_ahead; /* from disk; of these, ahead of requests */
-	/* The longest that requests waited for the load of their model to begin, less what the link
-	 * carried meanwhile: that they waited for those who run. */
-	double idle_wait_s;
+	/* Requests that wait for the load of their model: how long links carried nothing meanwhile,
+	 * by the loads that began up to and with theirs; the most of these. So long others may run
+	 * on while they wait. */
+	double turn_wait_s;
 };
 
 void ctn_sim_result_free(struct ctn_sim_result *r);

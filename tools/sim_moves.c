@@ -107,15 +107,17 @@ void sim_wait(struct sim_world *w, uint32_t model)
 	m->waits = true;
 	m->waits_since_ns = w->now;
 	m->carried_ns = carried(w, m->device);
+	m->loads_before = w->loads_begun;
 }
 
 static void waited(struct sim_world *w, struct sim_model *m)
 {
 	uint64_t all = w->now - m->waits_since_ns, loads = carried(w, m->device) - m->carried_ns;
+	uint64_t turns = 1 + w->loads_begun++ - m->loads_before;
 
 	if (m->waits && !w->free_loads)
-		w->result->idle_wait_s =
-			CTN_MAX(w->result->idle_wait_s, (double)(all - loads) / 1e9);
+		w->result->turn_wait_s = CTN_MAX(w->result->turn_wait_s,
+						 (double)(all - loads) / 1e9 / (double)turns);
 	m->waits = false;
 }
 

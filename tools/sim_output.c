@@ -24,8 +24,8 @@ static json_t *one_policy(const struct ctn_sim_result *r, const struct ctn_sim_f
 			 (json_int_t)f->refused, "fairness", f->fairness, "decisions",
 			 (json_int_t)r->decisions, "load_error_mean_s", r->predicted_off_s / loads,
 			 "late", (json_int_t)r->late, "bytes_staged", (json_int_t)r->bytes_staged,
-			 "bytes_staged_ahead", (json_int_t)r->bytes_ahead, "idle_wait_max_s",
-			 r->idle_wait_s, "max_s_by_model", most);
+			 "bytes_staged_ahead", (json_int_t)r->bytes_ahead, "turn_wait_max_s",
+			 r->turn_wait_s, "max_s_by_model", most);
 }
 
 int ctn_sim_print_json(const struct ctn_sim_result *r, const struct ctn_sim_figures *f,

@@ -38,7 +38,7 @@ struct sim_model {
 	/* Requests wait for a load that has not begun: since when, and what its link had carried.
 	 */
 	bool waits;
-	uint64_t waits_since_ns, carried_ns;
+	uint64_t waits_since_ns, carried_ns, loads_before;
 };
 
 /* A step on its way through the stages. */
@@ -66,6 +66,7 @@ struct sim_world {
 	uint64_t pool_free; /* bytes */
 	uint32_t staging;   /* a model */
 	uint64_t *evictable;
+	uint64_t loads_begun;
 	bool any_pool_changed;
 	struct sim_step *steps;
 	uint32_t step_count, free_step;

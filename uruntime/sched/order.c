@@ -123,6 +123,7 @@ static void note_waiter(struct ctn_sched *s, struct sched_model *m, uint32_t id)
 {
 	bool waits = m->state == CTN_SCHED_ABSENT && (m->queued || m->admitted) && !m->lost;
 	int64_t paused = (int64_t)m->paused_ns + (1 - m->priority) * PATIENCE_NS;
+	uint64_t since = m->paused_ns;
 
 	if (!waits && m->waiter != NO_PLACE) {
 		s->waiters[m->waiter] = s->waiters[--s->waiter_count];
@@ -133,8 +134,11 @@ static void note_waiter(struct ctn_sched *s, struct sched_model *m, uint32_t id)
 		return;
 	if (m->waiter == NO_PLACE)
 		m->waiter = s->waiter_count++;
+	if (!m->admitted)
+		since = s->requests[m->queue.head].arrival_ns;
 	/* What was paused for others is behind those who waited then. */
 	s->waiters[m->waiter] = (struct sched_waiter){.key_ns = m->admitted ? paused : m->key_ns,
+						      .since_ns = since,
 						      .served_s = m->served_s,
 						      .devices = m->devices,
 						      .model = id};

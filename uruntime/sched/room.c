@@ -135,28 +135,32 @@ static bool busy(const struct ctn_sched *s, const struct sched_model *m)
 	       s->requests[m->queue.head].kv_blocks <= m->kv_budget;
 }
 
-/* When a victim that runs has had what it can have, and is paused for m. */
-static uint64_t pause_ns(const struct ctn_sched *s, const struct sched_model *v,
-			 const struct sched_model *m)
+/* Since when somebody has been waiting for what victims of `m` have. */
+static uint64_t waits_since(const struct ctn_sched *s, const struct sched_model *m)
 {
-	uint64_t since = m->admitted && m->state == CTN_SCHED_ABSENT ? m->paused_ns : 0, end;
-	int64_t slack;
+	uint64_t since = UINT64_MAX;
 
 	if (m->queue.head != NO_REQUEST)
-		since = CTN_MAX(since, s->requests[m->queue.head].arrival_ns);
-	end = CTN_MAX(v->since_ns, since) + (uint64_t)(1e9 * quantum_s(s, v));
+		since = s->requests[m->queue.head].arrival_ns;
+	for (uint32_t i = 0; i < s->waiter_count; i++) {
+		if (s->waiters[i].devices & m->devices)
+			since = CTN_MIN(since, s->waiters[i].since_ns);
+	}
+	return since;
+}
+
+/* When a victim that runs has had what it can have, and is paused for m. */
+static uint64_t pause_ns(const struct ctn_sched *s, const struct sched_model *v,
+			 const struct sched_model *m, uint64_t since)
+{
+	uint64_t end = CTN_MAX(v->since_ns, since) + (uint64_t)(1e9 * quantum_s(s, v));
+	int64_t slack;
+
 	if (m->queue.head == NO_REQUEST)
 		return end;
 	slack = m->key_ns + m->priority * CTN_SCHED_PATIENCE_S * 1000000000ll -
 		(int64_t)(1e9 * (sched_load_seconds(s, m, m->missing_bytes) + m->step_s));
 	return CTN_MIN(end, (uint64_t)CTN_MAX(slack, 0));
-}
-
-/* A running victim that is to be paused, as soon as none of its steps runs. */
-static bool is_due(const struct ctn_sched *s, const struct sched_model *v,
-		   const struct sched_model *m, uint64_t now_ns)
-{
-	return s->pauses && v->admitted && pause_ns(s, v, m) <= now_ns;
 }
 
 static bool may_be_victim(const struct ctn_sched *s, const struct sched_model *v,
@@ -289,17 +293,21 @@ static void drop_to_level(struct ctn_sched *s, uint32_t model, uint64_t now_ns)
 /* Victims that run end what they have; true if there are any. */
 static bool drain(struct ctn_sched *s, const struct sched_model *m, uint64_t now_ns)
 {
+	uint64_t since = s->pauses ? waits_since(s, m) : 0;
 	bool waits = false;
 
 	for (uint32_t i = 0; i < s->holder_count; i++) {
 		struct sched_model *v = &s->models[s->holders[i]];
+		uint64_t due = UINT64_MAX;
 
 		if (v->level == LEVELS || !busy(s, v))
 			continue;
-		v->yields = is_due(s, v, m, now_ns);
+		if (s->pauses && v->admitted)
+			due = pause_ns(s, v, m, since);
+		v->yields = due <= now_ns;
 		waits |= !v->yields || sched_steps(v);
-		if (s->pauses && v->admitted && !v->yields)
-			s->wake_ns = CTN_MIN(s->wake_ns, pause_ns(s, v, m));
+		if (!v->yields)
+			s->wake_ns = CTN_MIN(s->wake_ns, due);
 	}
 	for (uint32_t i = 0; waits && i < s->holder_count; i++) {
 		struct sched_model *v = &s->models[s->holders[i]];

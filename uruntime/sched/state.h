@@ -120,6 +120,7 @@ struct sched_model {
 /* Models that wait for their weights, together, so that a walk over all is short. */
 struct sched_waiter {
 	int64_t key_ns;
+	uint64_t since_ns; /* it waits */
 	double served_s;
 	uint64_t devices;
 	uint32_t model;
