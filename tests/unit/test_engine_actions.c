@@ -264,6 +264,9 @@ static void take_in(struct ctn_sched *s, const struct ctn_sched_event *ev)
 		break;
 	case CTN_EV_LOAD_CANCELLED:
 		CTN_ASSERT(m->cancelling);
+		CU_ASSERT_PTR_NOT_NULL(ev->kept_layers);
+		for (uint32_t r = 0; r < m->rank_count; r++)
+			CU_ASSERT(ev->kept_layers[r] <= m->layers[r]);
 		m->cancelling = false;
 		leave(s, ev->model);
 		break;
@@ -357,6 +360,9 @@ static void one_request(struct client *c)
 	for (uint32_t i = 0; i < n && i < to - from; i++)
 		c->wrong += tokens[i].id != g->ids[from + i];
 	c->wrong += n != to - from || result.finish != CTN_FINISH_LENGTH;
+	if (c->wrong)
+		printf("# model %u, tokens %u to %u: finish %d after %u: %s\n", model, from, to,
+		       result.finish, n, result.err.msg);
 	for (uint32_t i = 1; score && i < from; i++) {
 		const struct ctn_sample *s = ctn_request_prompt_score(req, i);
 

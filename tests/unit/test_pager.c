@@ -63,31 +63,106 @@ static void test_reservation_is_all_or_nothing(void)
 	rig_close(&rig);
 }
 
-static void test_a_cancelled_load_leaves_nothing(void)
+static uint64_t payload_of(const struct ctn_rank_plan *rank, uint32_t layers)
 {
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < layers; i++) {
+		for (uint32_t k = 0; k < rank->shards[i].piece_count; k++)
+			bytes += rank->shards[i].pieces[k].payload;
+	}
+	return bytes;
+}
+
+/* What a cancelled load has left on its device, by layers; all counts must say the same. */
+static uint32_t expect_kept(struct rig *rig)
+{
+	const struct ctn_rank_plan *rank = &rig->plan[0]->ranks[0];
+	uint32_t kept = ctn_pager_kept_layers(rig->pager, 0, 0);
+	struct ctn_device_ledger l;
+	struct ctn_pager_model_stats s;
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < kept; i++)
+		bytes += ctn_pager_layer_bytes(rig->pager, 0, 0, i);
+	ctn_pager_device_ledger(rig->pager, 0, &l);
+	CU_ASSERT_EQUAL(l.resident, bytes);
+	CU_ASSERT_EQUAL(l.free, l.total - bytes);
+	ctn_pager_model_stats(rig->pager, 0, &s);
+	CU_ASSERT_EQUAL(s.device_bytes, payload_of(rank, kept));
+	return kept;
+}
+
+/* One layer after the other is on its way, 8 pieces ahead; the load is cancelled at ten moments. */
+static void test_a_cancelled_load_keeps_what_has_arrived(void)
+{
+	uint32_t partly = 0, layers, kept;
 	struct ctn_err err = {0};
 	struct rig rig;
 
-	rig_open(&rig, "host,mem=256M,link=50M", "plain", 128 * CTN_MIB);
-	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, big_model(), 1, 1, &err), 0);
-	for (int i = 0; i < 8; i++) {
+	rig_open(&rig, "host,mem=256M,link=400M", "plain", 128 * CTN_MIB);
+	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, write_big(16, 300, 0), 1, 1, &err), 0);
+	layers = rig.plan[0]->ranks[0].layer_count;
+	for (uint32_t i = 0; i < 10; i++) {
 		struct pollfd pfd = {.fd = ctn_pager_fd(rig.pager), .events = POLLIN};
 
-		CU_ASSERT_EQUAL(ctn_pager_load(rig.pager, 0, (uint64_t)i, &err), 0);
-		for (int k = 0; k < i; k++) {
+		CU_ASSERT_EQUAL(ctn_pager_load(rig.pager, 0, 2 * i, &err), 0);
+		for (uint32_t k = 0; k < i; k++) {
 			if (poll(&pfd, 1, 20) > 0)
 				ctn_pager_dispatch(rig.pager);
 		}
+		if (ctn_pager_active(rig.pager) == 0)
+			break;
 		ctn_pager_cancel(rig.pager, 0);
 		CU_ASSERT_FATAL(settle(&rig));
-		CU_ASSERT_EQUAL(rig.failed[0], (uint32_t)i + 1);
+		CU_ASSERT_EQUAL(rig.failed[0], i + 1);
 		CU_ASSERT_EQUAL(rig.err.code, -ECANCELED);
+		kept = expect_kept(&rig);
+		partly += kept > 0 && kept < layers;
+		/* The next load moves the rest alone. */
+		if (kept < layers) {
+			CU_ASSERT_EQUAL(ctn_pager_load(rig.pager, 0, 2 * i + 1, &err), 0);
+			CU_ASSERT_FATAL(settle(&rig));
+			CU_ASSERT_EQUAL(rig.moved,
+					rig.ckpt[0]->bytes -
+						payload_of(&rig.plan[0]->ranks[0], kept));
+		}
+		CU_ASSERT_EQUAL(expect_kept(&rig), layers);
+		CU_ASSERT_EQUAL(ctn_pager_drop(rig.pager, 0), 0);
 		expect_empty_device(&rig);
 		/* Half the times the pool is cold again. */
 		if (i % 2)
 			ctn_pager_drop_host(rig.pager, 0, UINT64_MAX);
 	}
-	CU_ASSERT_EQUAL(rig.loaded[0], 0);
+	CU_ASSERT(partly >= 3);
+	rig_close(&rig);
+}
+
+/* All of it was with the link already: it is all there, and may be used without another load. */
+static void test_cancelled_too_late(void)
+{
+	struct ctn_stream *stream;
+	struct ctn_err err = {0};
+	struct rig rig;
+
+	rig_open(&rig, "host,mem=16M,link=5M", "plain", 16 * CTN_MIB);
+	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, sample("llama-stories260k"), 1, 1, &err), 0);
+	CU_ASSERT_EQUAL_FATAL(ctn_stream_new(rig.devices[0], &stream), 0);
+	CU_ASSERT_EQUAL(ctn_pager_load(rig.pager, 0, 1, &err), 0);
+	CU_ASSERT_FATAL(settle(&rig));
+	CU_ASSERT_EQUAL(ctn_pager_drop(rig.pager, 0), 0);
+	CU_ASSERT_EQUAL(ctn_pager_load(rig.pager, 0, 2, &err), 0);
+	ctn_pager_cancel(rig.pager, 0);
+	CU_ASSERT_FATAL(settle(&rig));
+	CU_ASSERT_EQUAL(rig.failed[0], 1);
+	CU_ASSERT_EQUAL_FATAL(expect_kept(&rig), rig.plan[0]->ranks[0].layer_count);
+	CU_ASSERT_EQUAL(ctn_pager_load(rig.pager, 0, 3, &err), -EALREADY);
+	ctn_pager_use(rig.pager, 0);
+	for (uint32_t i = 0; i < rig.plan[0]->ranks[0].layer_count; i++)
+		CU_ASSERT_EQUAL(ctn_pager_wait_layer(rig.pager, 0, 0, i, stream), 0);
+	CU_ASSERT_EQUAL(ctn_stream_sync(stream), 0);
+	ctn_pager_unuse(rig.pager, 0);
+	ctn_stream_free(stream);
 	rig_close(&rig);
 }
 
@@ -357,7 +432,7 @@ static void test_digests_of_frames_are_those_of_their_bytes(void)
 
 CTN_TESTS("pager", CTN_TEST(test_load_stages_once_and_drop_gives_all_back),
 	  CTN_TEST(test_reservation_is_all_or_nothing),
-	  CTN_TEST(test_a_cancelled_load_leaves_nothing),
+	  CTN_TEST(test_a_cancelled_load_keeps_what_has_arrived), CTN_TEST(test_cancelled_too_late),
 	  CTN_TEST(test_a_pool_of_the_host_window_pages_everything),
 	  CTN_TEST(test_two_loads_in_a_small_pool_never_wait_for_each_other),
 	  CTN_TEST(test_models_of_the_same_files_share_frames),

@@ -41,8 +41,13 @@ static void load_failed(struct engine_model *m, const struct ctn_err *err)
 	m->loading = false;
 	if (m->cancelling && err->code == -ECANCELED && !m->engine->stopping) {
 		ev.type = CTN_EV_LOAD_CANCELLED;
+		ev.kept_layers = m->kept_layers;
+		for (uint32_t r = 0; r < m->plan->rank_count; r++)
+			m->kept_layers[r] = ctn_pager_kept_layers(m->engine->pager, m->pager_id, r);
 	} else {
 		ctn_warn("model %s: not loaded: %s", m->name, err->msg);
+		/* What it had before goes too, as sched takes it. */
+		ctn_pager_drop(m->engine->pager, m->pager_id);
 		end_all(m, err);
 	}
 	m->cancelling = false;

@@ -158,6 +158,7 @@ static void model_free(struct engine_model *m)
 	ctn_plan_free(m->plan);
 	ctn_checkpoint_close(m->ckpt);
 	free(m->devices);
+	free(m->kept_layers);
 	free(m->name);
 	free(m->dir);
 	free(m->reason);

@@ -21,7 +21,8 @@ static int place(struct engine_model *m, const struct ctn_model_spec *spec, stru
 		return ctn_err_set(err, -EINVAL, "tp %u x pp %u needs %u devices, there are %u",
 				   m->tp, m->pp, ranks, have);
 	m->devices = calloc(ranks, sizeof(*m->devices));
-	if (!m->devices)
+	m->kept_layers = calloc(ranks, sizeof(*m->kept_layers));
+	if (!m->devices || !m->kept_layers)
 		return ctn_err_set(err, -ENOMEM, "out of memory");
 	for (uint32_t r = 0; r < ranks; r++) {
 		m->devices[r] = spec->devices ? spec->devices[r] : r;

@@ -147,6 +147,7 @@ struct engine_model {
 	struct ctn_checkpoint *ckpt; /* NULL when not served, as all below */
 	struct ctn_plan *plan;
 	uint32_t *devices;
+	uint32_t *kept_layers; /* by rank: of a cancelled load, for sched */
 	uint32_t pager_id, sched_id;
 	struct ctn_limits limits;
 	struct rank_worker *workers; /* plan->rank_count */

@@ -172,6 +172,23 @@ static void fail_holders(struct pager_frame *f, int rc, const struct ctn_err *er
 	}
 }
 
+static void count_copy(const struct pager_piece *pc, int rc, bool stays)
+{
+	struct pager_model *m = pc->shard->rank->model;
+	struct ctn_pager_move_stats *stats = &m->pager->moves[CTN_PAGER_LOAD];
+
+	if (rc == 0 && stays) {
+		stats->ok++;
+		stats->bytes += pc->plan->payload;
+		m->bytes_loaded += pc->plan->payload;
+		m->load.bytes_loaded += pc->plan->payload;
+	} else if (pc->frame->state == DEVICE_DRAINING) {
+		stats->cancelled++;
+	} else {
+		stats->failed++;
+	}
+}
+
 /* In the owner's thread: the copies of a frame are over. */
 static void copy_taken(struct ctn_mail *c)
 {
@@ -179,33 +196,28 @@ static void copy_taken(struct ctn_mail *c)
 		(struct pager_frame *)((char *)c - offsetof(struct pager_frame, completion));
 	struct pager_piece *pc = f->loader, *other;
 	struct pager_model *m = pc->shard->rank->model;
-	struct ctn_pager_move_stats *stats = &f->pager->moves[CTN_PAGER_LOAD];
+	bool stays = f->state != DEVICE_DRAINING || m->load.cancelled;
 	struct ctn_err err = {0};
 	int rc = f->rc;
 
 	set_busy(pc, false);
+	if (rc)
+		copy_error(pc, rc, &err);
+	else if (f->pager->poison && stays)
+		rc = pager_verify(pc, &err);
+	count_copy(pc, rc, stays);
 	/* The memory of a failed load stays until its end: a step that passed this layer's event
 	 * may still be reading it. */
 	if (f->state == DEVICE_DRAINING) {
-		stats->cancelled++;
 		f->arrived = rc == 0;
 		pager_try_end(m);
 		return;
 	}
-	if (rc)
-		copy_error(pc, rc, &err);
-	else if (f->pager->poison)
-		rc = pager_verify(pc, &err);
 	if (rc) {
-		stats->failed++;
 		fail_holders(f, rc, &err);
 		pager_try_end(m);
 		return;
 	}
-	stats->ok++;
-	stats->bytes += pc->plan->payload;
-	m->bytes_loaded += pc->plan->payload;
-	m->load.bytes_loaded += pc->plan->payload;
 	pager_frame_state(f, DEVICE_RESIDENT);
 	f->loader = NULL;
 	pager_need_parts(pc, false);

@@ -93,6 +93,46 @@ static void drop_rank(struct pager_rank *rank, uint32_t keep)
 	stats->nanoseconds += ctn_now_ns() - start;
 }
 
+/* The bytes of all its frames are there: they may be used. */
+static bool arrived(struct pager_shard *s)
+{
+	if (s->state == DEVICE_ABSENT)
+		return false;
+	for (uint32_t i = 0; i < s->plan->piece_count; i++) {
+		const struct pager_frame *f = s->pieces[i].frame;
+
+		if (f->spoiled ||
+		    !(f->state == DEVICE_RESIDENT || (f->state == DEVICE_DRAINING && f->arrived)))
+			return false;
+	}
+	return true;
+}
+
+/* Of a cancelled load each rank keeps its first layers, as far as they have arrived. */
+static void keep_arrived(struct pager_rank *rank)
+{
+	uint32_t keep = 0;
+
+	while (keep < rank->plan->layer_count && arrived(&rank->shards[keep])) {
+		struct pager_shard *s = &rank->shards[keep++];
+
+		s->state = DEVICE_RESIDENT;
+		for (uint32_t i = 0; i < s->plan->piece_count; i++) {
+			struct pager_frame *f = s->pieces[i].frame;
+
+			if (f->state != DEVICE_DRAINING)
+				continue;
+			pager_frame_state(f, DEVICE_RESIDENT);
+			f->loader = NULL;
+		}
+	}
+	drop_rank(rank, keep);
+	/* If all is there no load follows that would say so. Nobody waits: it is in no use. */
+	pthread_mutex_lock(&rank->lock);
+	rank->failed = false;
+	pthread_mutex_unlock(&rank->lock);
+}
+
 static void drop_all(struct pager_model *m)
 {
 	for (uint32_t r = 0; r < m->plan->rank_count; r++)
@@ -125,7 +165,10 @@ void pager_try_end(struct pager_model *m)
 				pager_release_part(&m->parts[i]);
 			m->parts[i].need = 0;
 		}
-		drop_all(m);
+		for (uint32_t r = 0; r < m->plan->rank_count && m->load.cancelled; r++)
+			keep_arrived(&m->ranks[r]);
+		if (!m->load.cancelled)
+			drop_all(m);
 	} else {
 		p->moves[CTN_PAGER_LOAD].nanoseconds += ctn_now_ns() - m->load.started_ns;
 	}
@@ -142,9 +185,20 @@ void ctn_pager_cancel(struct ctn_pager *p, uint32_t model)
 	if (!m->load.active || m->load.failed || m->load.shards_left == 0)
 		return;
 	ctn_err_set(&err, -ECANCELED, "the load was cancelled");
+	m->load.cancelled = true;
 	pager_fail(m, -ECANCELED, &err);
 	pager_try_end(m);
 	ctn_mailbox_wake(&p->mail);
+}
+
+uint32_t ctn_pager_kept_layers(const struct ctn_pager *p, uint32_t model, uint32_t rank)
+{
+	const struct pager_rank *r = &p->models[model]->ranks[rank];
+	uint32_t n = 0;
+
+	while (n < r->plan->layer_count && r->shards[n].state == DEVICE_RESIDENT)
+		n++;
+	return n;
 }
 
 int ctn_pager_drop(struct ctn_pager *p, uint32_t model)

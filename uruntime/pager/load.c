@@ -119,7 +119,7 @@ static void begin(struct pager_model *m, uint64_t ticket)
 void pager_revoke(struct pager_model *m, int code, const struct ctn_err *err)
 {
 	if (pager_has_ended(m)) {
-		if (m->load.failed)
+		if (m->load.failed && !m->load.cancelled)
 			return;
 		LL_DELETE(m->pager->ended, m);
 		m->load.active = false;

@@ -152,8 +152,11 @@ void ctn_pager_adoption(const struct ctn_pager *pager, struct ctn_pager_adoption
  * while it loads or drains.
  */
 int ctn_pager_load(struct ctn_pager *pager, uint32_t model, uint64_t ticket, struct ctn_err *err);
-/* Ends a load early: FAILED with -ECANCELED comes when nothing is in flight any more. */
+/* Ends a load early: FAILED with -ECANCELED comes when nothing is in flight any more. What has
+ * arrived by then stays, of each rank from its first layer on; all else is dropped. */
 void ctn_pager_cancel(struct ctn_pager *pager, uint32_t model);
+/* Layers that a rank has, from its first one on. */
+uint32_t ctn_pager_kept_layers(const struct ctn_pager *pager, uint32_t model, uint32_t rank);
 /* Frees the device frames of a model that no other model holds. -EBUSY while it loads, drains or
  * is in use. */
 int ctn_pager_drop(struct ctn_pager *pager, uint32_t model);

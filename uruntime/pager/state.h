@@ -61,7 +61,7 @@ struct pager_frame {
 	struct pager_piece *loader; /* LOADING: the piece whose load brings the bytes */
 	bool submitted;             /* LOADING, DRAINING: its copies are with the link, or done */
 	bool in_flight;
-	bool arrived; /* DRAINING: the bytes are there */
+	bool arrived; /* DRAINING: the bytes are there, and right */
 	bool spoiled; /* its bytes may be wrong ones: nobody joins its holders, who all fail */
 	struct ctn_event *event;
 	int rc; /* written by the link thread before its completion */
@@ -118,6 +118,7 @@ struct pager_rank {
 struct pager_load {
 	bool active;
 	bool failed;
+	bool cancelled; /* it is a failure that keeps what has arrived */
 	struct ctn_err err;
 	uint64_t ticket;
 	uint64_t started_ns;
