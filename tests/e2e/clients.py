@@ -4,6 +4,7 @@
 import json
 import os
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from harness import NAMES, SLOW, Daemon, RawRequest, check, equal, eventually, g
 
 LLAMA, OPT = NAMES[0], NAMES[1]
 IDS = golden(LLAMA)["greedy_ids_from_bos"]
-NOTICED = 0.1 * (10 if SLOW else 1)  # seconds
+NOTICED = 0.05 * (10 if SLOW else 1)  # seconds
 SLOW_STEPS = "host,mem=64M,layer_ms=4"  # about 20 ms a token
 SLOW_LOAD = "host,mem=64M,link=1M"  # a second a model
 
@@ -92,6 +93,27 @@ def disconnect_while_its_model_loads():
     with Daemon(device=SLOW_LOAD) as d:
         time_to_notice(d, begin)
         time_to_notice(d, begin_stream)
+
+
+@test
+def client_that_only_ends_its_half():
+    """It sends no more and waits for the answer: that is no leaving."""
+    with Daemon(device=SLOW_STEPS) as d:
+        for stream in (False, True):
+            connection = d.connection()
+            body = {"model": LLAMA, "prompt": IDS[:1], "max_tokens": 20, "temperature": 0, "return_token_ids": True}
+            connection.request("POST", "/v1/completions", json.dumps(dict(body, stream=stream)))
+            connection.sock.shutdown(socket.SHUT_WR)
+            response = connection.getresponse()
+            equal(response.status, 200)
+            text = response.read().decode()
+            if stream:
+                events = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+                check(text.endswith("data: [DONE]\n\n"), text[-100:])
+            else:
+                events = [json.loads(text)]
+            equal(sum((e["choices"][0]["token_ids"] for e in events), []), IDS[1:21])
+        equal(cancelled(d), 0, "cancelled requests")
 
 
 @test

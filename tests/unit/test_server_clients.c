@@ -188,27 +188,32 @@ static void wait_submitted(uint32_t count)
 	CU_ASSERT_EQUAL(fake_engine_submitted(f.engine), count);
 }
 
+enum leaving { CLOSES, RESETS, HALF_CLOSED_BEFORE };
+
 /* How long it takes until the work of a client that closes is cancelled. */
-static uint64_t leave(const char *body, bool read_some, bool half)
+static uint64_t leave(const char *body, bool read_some, enum leaving how)
 {
+	struct linger reset = {.l_onoff = 1};
 	uint32_t before = fake_engine_submitted(f.engine);
 	int sock = http_connect(&f);
-	uint64_t since, took;
+	uint64_t since;
 	char scratch[64];
 
 	http_post(sock, "/v1/completions", body);
 	wait_submitted(before + 1);
 	if (read_some)
 		CU_ASSERT_TRUE(recv(sock, scratch, sizeof(scratch), 0) > 0);
-	since = ctn_now_ns();
-	if (half)
+	if (how == HALF_CLOSED_BEFORE) {
+		/* It is served on, until it is gone: it has not read all that it was sent. */
 		shutdown(sock, SHUT_WR);
-	else
-		close(sock);
-	took = wait_cancelled(before + 1, since);
-	if (half)
-		close(sock);
-	return took;
+		poll(NULL, 0, 30);
+		CU_ASSERT_EQUAL(fake_engine_cancelled(f.engine), before);
+	}
+	if (how == RESETS)
+		setsockopt(sock, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+	since = ctn_now_ns();
+	close(sock);
+	return wait_cancelled(before + 1, since);
 }
 
 static void test_a_client_that_leaves_is_noticed_at_once(void)
@@ -220,17 +225,57 @@ static void test_a_client_that_leaves_is_noticed_at_once(void)
 
 	start(hold, NULL);
 	/* While the model is not there: */
-	CU_ASSERT_TRUE(leave(COMPLETE("\"n\":1"), false, false) < limit);
-	CU_ASSERT_TRUE(leave(COMPLETE("\"stream\":true"), false, false) < limit);
-	CU_ASSERT_TRUE(leave(COMPLETE("\"n\":1"), false, true) < limit);
+	for (enum leaving how = CLOSES; how <= HALF_CLOSED_BEFORE; how++) {
+		CU_ASSERT_TRUE(leave(COMPLETE("\"n\":1"), false, how) < limit);
+		CU_ASSERT_TRUE(leave(COMPLETE("\"stream\":true"), false, how) < limit);
+	}
 	/* In the middle: */
 	models[0].script = endless;
-	CU_ASSERT_TRUE(leave(COMPLETE("\"max_tokens\":100000"), false, false) < limit);
-	CU_ASSERT_TRUE(leave(COMPLETE("\"max_tokens\":100000,\"stream\":true"), true, false) <
-		       limit);
+	for (enum leaving how = CLOSES; how <= HALF_CLOSED_BEFORE; how++) {
+		CU_ASSERT_TRUE(leave(COMPLETE("\"max_tokens\":100000"), false, how) < limit);
+		CU_ASSERT_TRUE(leave(COMPLETE("\"max_tokens\":100000,\"stream\":true"), true, how) <
+			       limit);
+	}
 	/* In the middle of a stream whose next token does not come: */
 	models[0].script.delay_ms = 60000;
-	CU_ASSERT_TRUE(leave(COMPLETE("\"stream\":true"), false, false) < limit);
+	CU_ASSERT_TRUE(leave(COMPLETE("\"stream\":true"), false, CLOSES) < limit);
+	fixture_stop(&f);
+}
+
+/* It has nothing more to ask, and waits for the answer. */
+static void test_a_half_closed_client_is_served(void)
+{
+	struct fake_script script = {.tokens = letters, .count = 8, .delay_ms = 20};
+
+	start(script, NULL);
+	for (int i = 0; i < 3; i++) {
+		static const char *const bodies[] = {COMPLETE("\"n\":1"), COMPLETE("\"n\":1"),
+						     COMPLETE("\"stream\":true")};
+		int sock = http_connect(&f);
+		struct reply r;
+
+		http_sendf(sock,
+			   "POST /v1/completions HTTP/1.%d\r\nHost: x\r\nContent-Length: %zu\r\n"
+			   "\r\n%s",
+			   i > 0, strlen(bodies[i]), bodies[i]);
+		if (i == 2)
+			wait_submitted(3); /* a stream in its middle, the others from the start */
+		poll(NULL, 0, i == 2 ? 60 : 0);
+		shutdown(sock, SHUT_WR);
+		r = http_read(sock);
+		CU_ASSERT_EQUAL(r.status, 200);
+		CU_ASSERT_TRUE(r.complete);
+		if (i < 2) {
+			CU_ASSERT_STRING_EQUAL(json_path_string(r.json, "choices.0.text"),
+					       "abcdefgh");
+		} else {
+			CU_ASSERT_PTR_NOT_NULL(strstr(r.body, "\n\n:\n\n"));
+			CU_ASSERT_PTR_NOT_NULL(strstr(r.body, "data: [DONE]"));
+		}
+		reply_free(&r);
+		close(sock);
+	}
+	CU_ASSERT_EQUAL(fake_engine_cancelled(f.engine), 0);
 	fixture_stop(&f);
 }
 
@@ -524,6 +569,7 @@ CTN_TESTS("server_clients", CTN_TEST(test_a_stream_never_splits_a_character),
 	  CTN_TEST(test_a_stream_of_choices_with_ids_scores_and_stop),
 	  CTN_TEST(test_an_error_in_the_middle_of_a_stream),
 	  CTN_TEST(test_a_client_that_leaves_is_noticed_at_once),
+	  CTN_TEST(test_a_half_closed_client_is_served),
 	  CTN_TEST(test_what_was_pipelined_behind_a_request_is_no_leaving),
 	  CTN_TEST(test_half_a_request_is_given_up),
 	  CTN_TEST(test_waiting_for_a_model_is_not_idling),

@@ -10,6 +10,9 @@ struct ctn_completion {
 	struct ctn_server *server;
 	struct MHD_Connection *conn;
 	int sock;
+	bool http11;
+	bool half_closed; /* the client sends no more; it may still read */
+	bool streams;     /* the answer has begun, as a stream */
 	struct ctn_completion_request r;
 	uint32_t model;
 	struct ctn_model_info info;
@@ -42,6 +45,8 @@ json_t *ctn_completion_usage_chunk(struct ctn_completion *c);
 
 /* Server-sent events, sse.c. Takes `json` over; without one `out` fails. */
 void ctn_sse_event(struct ctn_buf *out, json_t *json);
+/* What clients skip. */
+void ctn_sse_comment(struct ctn_buf *out);
 void ctn_sse_done(struct ctn_buf *out);
 
 #endif

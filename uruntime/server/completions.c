@@ -205,14 +205,33 @@ static int completion_start(struct ctn_completion *c, struct ctn_exchange *x,
 
 /* ---- waiting for it -------------------------------------------------------------------- */
 
-/* The client has closed its end, or at least the half through which it would ask more. */
-#define GONE (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)
+#define GONE (POLLHUP | POLLERR | POLLNVAL)
 
-/* Until something has come for a choice. -EPIPE: the client is gone. -ESHUTDOWN. */
+/*
+ * The client sends no more. Either it has closed the half through which it would ask more, and
+ * reads on, or it is gone; a socket says the same of both until something is sent: who is gone
+ * answers with a reset. So it is sent what every client skips: of a stream a comment, before that
+ * an interim answer (RFC 9110, 15.2), which HTTP/1.0 has not.
+ */
+static void probe(struct ctn_completion *c)
+{
+	static const char interim[] = "HTTP/1.1 100 Continue\r\n\r\n";
+
+	c->half_closed = true;
+	if (c->streams)
+		ctn_sse_comment(&c->out);
+	else if (c->http11 &&
+		 send(c->sock, interim, sizeof(interim) - 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+		ctn_debug("client: %s", strerror(errno)); /* the next poll tells */
+}
+
+/* Until something has come for a choice, or is to be sent. -EPIPE: the client is gone.
+ * -ESHUTDOWN. */
 static int wait_for_news(struct ctn_completion *c)
 {
-	struct pollfd fds[2 + CTN_MAX_CHOICES] = {{.fd = c->sock, .events = POLLRDHUP},
-						  {.fd = c->server->stop_fd, .events = POLLIN}};
+	struct pollfd fds[2 + CTN_MAX_CHOICES] = {
+		{.fd = c->sock, .events = c->half_closed ? 0 : POLLRDHUP},
+		{.fd = c->server->stop_fd, .events = POLLIN}};
 	nfds_t n = 2;
 	int rc;
 
@@ -230,6 +249,8 @@ static int wait_for_news(struct ctn_completion *c)
 		return -errno;
 	if (fds[0].revents & GONE)
 		return -EPIPE;
+	if (fds[0].revents & POLLRDHUP)
+		probe(c);
 	return fds[1].revents ? -ESHUTDOWN : 0;
 }
 
@@ -366,6 +387,7 @@ static enum MHD_Result stream(struct ctn_exchange *x, struct ctn_completion *c)
 	struct MHD_Response *response;
 	enum MHD_Result rc;
 
+	c->streams = true;
 	write_events(c);
 	response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 32 * 1024, stream_read, c,
 						     stream_free);
@@ -422,6 +444,7 @@ enum MHD_Result ctn_handle_completions(struct ctn_exchange *x)
 	c->server = x->server;
 	c->conn = x->conn;
 	c->sock = x->sock;
+	c->http11 = x->http11;
 	if (atomic_load(&x->server->refusing))
 		fail_stopping(&c->error);
 	else if (completion_start(c, x, &c->error) == 0)

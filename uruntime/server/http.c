@@ -229,12 +229,13 @@ fail:
 
 /* The first call, with headers alone. An answer now means that the body is not read. */
 static enum MHD_Result begin(struct ctn_listener *l, struct MHD_Connection *conn, const char *url,
-			     const char *method, void **con_cls)
+			     const char *method, const char *version, void **con_cls)
 {
 	struct ctn_exchange *x = exchange_new(l, conn, url);
 
 	if (!x)
 		return MHD_NO;
+	x->http11 = strcmp(version, MHD_HTTP_VERSION_1_1) == 0;
 	*con_cls = x;
 	find_route(x, l->control, method);
 	if (announces_too_much(x)) {
@@ -271,7 +272,7 @@ enum MHD_Result ctn_http_handle(void *cls, struct MHD_Connection *conn, const ch
 	struct ctn_exchange *x = *con_cls;
 
 	if (!x)
-		return begin(cls, conn, url, method, con_cls);
+		return begin(cls, conn, url, method, version, con_cls);
 	if (*upload_size)
 		return collect(x, upload, upload_size);
 	if (x->body.failed)

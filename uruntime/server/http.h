@@ -65,6 +65,7 @@ struct ctn_exchange {
 	struct ctn_server *server;
 	struct MHD_Connection *conn;
 	int sock;
+	bool http11;
 	const struct ctn_route *route;
 	struct ctn_api_error error; /* found before the body was read */
 	char *path;

@@ -20,6 +20,11 @@ void ctn_sse_event(struct ctn_buf *out, json_t *json)
 	free(text);
 }
 
+void ctn_sse_comment(struct ctn_buf *out)
+{
+	ctn_buf_puts(out, ":\n\n");
+}
+
 void ctn_sse_done(struct ctn_buf *out)
 {
 	ctn_buf_puts(out, "data: [DONE]\n\n");
