@@ -27,9 +27,12 @@ struct ctn_sim_cluster {
 	double link_bytes_per_s; /* of each device */
 	double load_overhead_s;  /* of each load, on the link */
 	double batch_s;
-	uint64_t device_bytes;   /* 0: by --resident or --resident-bytes */
-	double disk_bytes_per_s; /* into the pool */
-	uint64_t host_bytes;     /* of the pool; 0: it holds every model */
+	uint64_t device_bytes;    /* 0: by --resident or --resident-bytes */
+	uint64_t workspace_bytes; /* of a rank that has its weights, or gets them */
+	bool parallel_steps;      /* steps of several models on a device do not slow each other, as
+				   * where a device only emulates computing */
+	double disk_bytes_per_s;  /* into the pool */
+	uint64_t host_bytes;      /* of the pool; 0: it holds every model */
 	/* Of models in turn, or fewer: the others have priority 0 and are not pinned. */
 	int32_t priorities[CTN_SIM_MAX_NAMED];
 	bool pinned[CTN_SIM_MAX_NAMED];

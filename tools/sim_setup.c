@@ -42,6 +42,14 @@ static int set_field(struct ctn_sim_cluster *c, const char *key, const char *val
 		return parse_seconds(key, value, &c->batch_s, err);
 	if (strcmp(key, "device_bytes") == 0)
 		return ctn_parse_size(value, &c->device_bytes, err);
+	if (strcmp(key, "workspace_bytes") == 0)
+		return ctn_parse_size(value, &c->workspace_bytes, err);
+	if (strcmp(key, "parallel_steps") == 0) {
+		c->parallel_steps = strcmp(value, "true") == 0;
+		return c->parallel_steps || strcmp(value, "false") == 0
+			       ? 0
+			       : ctn_err_set(err, -EINVAL, "%s: expected true or false", key);
+	}
 	if (strcmp(key, "host_bytes") == 0)
 		return ctn_parse_size(value, &c->host_bytes, err);
 	if (strcmp(key, "disk_bytes_per_s") == 0) {
@@ -63,7 +71,8 @@ static int set_field(struct ctn_sim_cluster *c, const char *key, const char *val
 	}
 	return ctn_err_set(err, -EINVAL,
 			   "\"%s\": expected devices, link_bytes_per_s, load_overhead_s, batch_s, "
-			   "device_bytes, disk_bytes_per_s, host_bytes, priorities or pinned",
+			   "device_bytes, workspace_bytes, parallel_steps, disk_bytes_per_s, "
+			   "host_bytes, priorities or pinned",
 			   key);
 }
 

@@ -99,7 +99,8 @@ static void stage_ended(struct sim_world *w, uint32_t step)
 {
 	struct sim_step *s = &w->steps[step];
 
-	ctn_sim_stages_end(&w->stages, stage_devices(w, s));
+	if (!w->setup->cluster.parallel_steps)
+		ctn_sim_stages_end(&w->stages, stage_devices(w, s));
 	if (++s->stage < w->setup->pp) {
 		await_stage(w, step);
 		if (s->stage == 1)
@@ -286,6 +287,11 @@ static void happen(struct sim_world *w, const struct ctn_sim_event *ev)
 							  w->models[ev->what].in_pool});
 		break;
 	case CTN_SIM_STAGE_READY:
+		if (w->setup->cluster.parallel_steps) {
+			ctn_sim_heap_push(&w->heap, w->now + w->stage_ns, CTN_SIM_STAGE_DONE,
+					  ev->what);
+			break;
+		}
 		ctn_sim_stages_add(&w->stages, ev->what, stage_devices(w, &w->steps[ev->what]));
 		start_stages(w);
 		break;
@@ -365,6 +371,8 @@ static int add_model(struct sim_world *w, uint32_t model)
 		ranks[r] = (struct ctn_sched_rank){.device = w->models[model].device + r,
 						   .stage = r / w->setup->tp,
 						   .weight_bytes = layer * kind->rank_layers,
+						   .workspace_bytes =
+							   w->setup->cluster.workspace_bytes,
 						   .layer_bytes = layers,
 						   .layer_count = kind->rank_layers};
 	w->models[model].in_pool = pool_is_small(w) ? 0 : sim_whole(w, model);
@@ -391,7 +399,7 @@ static int make_sched(struct sim_world *w, const char *policy)
 				       .host_known = true,
 				       .stages = pool_is_small(w) && !w->setup->without_stage_ahead,
 				       .host_bytes = w->setup->host_bytes,
-				       .exclusive_steps = true,
+				       .exclusive_steps = !w->setup->cluster.parallel_steps,
 				       .next_arrival = next_arrival,
 				       .next_arrival_arg = w};
 	int rc;

@@ -438,6 +438,13 @@ const char *ctn_move_outcome_name(enum ctn_move_outcome outcome)
 	return names[outcome];
 }
 
+const char *ctn_ahead_name(enum ctn_ahead outcome)
+{
+	static const char *const names[] = {"hit", "cancelled", "dropped"};
+
+	return names[outcome];
+}
+
 /* Stands for the stage too: what the server says of it has nothing else to come from. */
 const char *ctn_stage_method_name(enum ctn_stage_method method)
 {

@@ -19,6 +19,36 @@ void engine_tell(struct ctn_engine *e, const struct ctn_sched_event *ev)
 	e->events[(e->event_head + e->event_count++) % e->event_cap] = *ev;
 }
 
+void engine_tell_host(struct engine_model *m)
+{
+	struct ctn_pager *p = m->engine->pager;
+	struct ctn_sched_event ev = {.type = CTN_EV_HOST, .model = m->sched_id};
+	uint64_t changes = ctn_pager_host_changes(p);
+
+	if (m->host_changes == changes)
+		return;
+	m->host_changes = changes;
+	ev.bytes = ctn_pager_host_missing(p, m->pager_id);
+	if (ev.bytes == m->host_missing)
+		return;
+	m->host_missing = ev.bytes;
+	engine_tell(m->engine, &ev);
+}
+
+/* The load of a model that nobody waited for has come to its end, if it was one. */
+static void end_ahead(struct engine_model *m, enum ctn_ahead outcome)
+{
+	m->engine->ahead[outcome] += m->ahead;
+	m->ahead = false;
+}
+
+void engine_tell_arrival(struct engine_model *m, const struct ctn_sched_event *ev)
+{
+	end_ahead(m, CTN_AHEAD_HIT);
+	engine_tell_host(m);
+	engine_tell(m->engine, ev);
+}
+
 /* ---- failures --------------------------------------------------------------------------- */
 
 /* Ends every request of a model, queued or admitted. */
@@ -33,7 +63,7 @@ static void end_all(struct engine_model *m, const struct ctn_err *err)
 }
 
 /* The load of a model has come to nothing: its requests end with the reason, then sched hears
- * that it charges nothing. */
+ * that it charges nothing, or what is left when it was cancelled. */
 static void load_failed(struct engine_model *m, const struct ctn_err *err)
 {
 	struct ctn_sched_event ev = {.type = CTN_EV_LOAD_FAILED, .model = m->sched_id};
@@ -44,7 +74,9 @@ static void load_failed(struct engine_model *m, const struct ctn_err *err)
 		ev.kept_layers = m->kept_layers;
 		for (uint32_t r = 0; r < m->plan->rank_count; r++)
 			m->kept_layers[r] = ctn_pager_kept_layers(m->engine->pager, m->pager_id, r);
+		end_ahead(m, CTN_AHEAD_CANCELLED);
 	} else {
+		end_ahead(m, CTN_AHEAD_DROPPED);
 		ctn_warn("model %s: not loaded: %s", m->name, err->msg);
 		/* What it had before goes too, as sched takes it. */
 		ctn_pager_drop(m->engine->pager, m->pager_id);
@@ -89,8 +121,12 @@ static void act_refuse(struct ctn_request *req, enum ctn_sched_refusal why)
 static void act_load(struct engine_model *m, uint64_t ticket)
 {
 	struct ctn_err err = {0};
-	int rc = model_reserve(m, ticket, &err);
+	int rc;
 
+	if (m->engine->stopping)
+		return; /* nobody waits any more, and a load ahead would not be the last */
+	m->ahead = m->live == 0;
+	rc = model_reserve(m, ticket, &err);
 	if (rc == -EALREADY) {
 		struct ctn_sched_event ev = {.type = CTN_EV_LOAD_DONE, .model = m->sched_id};
 
@@ -140,6 +176,7 @@ static void paused(struct engine_model *m)
 {
 	struct ctn_request *req;
 
+	end_ahead(m, CTN_AHEAD_DROPPED);
 	m->engine->pauses += m->batch != NULL;
 	DL_FOREACH2(m->batch, req, batch_next)
 	request_phase(req, CTN_PHASE_QUEUE);
@@ -169,6 +206,12 @@ static void act_preempt(struct ctn_request *req)
 	batch_forget(req);
 	batch_remove(req);
 	request_phase(req, CTN_PHASE_QUEUE);
+}
+
+static void act_drop_host(struct engine_model *m, uint64_t bytes)
+{
+	ctn_pager_drop_host(m->engine->pager, m->pager_id, bytes);
+	engine_tell_host(m);
 }
 
 static void act_cancel(struct engine_model *m)
@@ -212,7 +255,7 @@ static void carry_out(struct ctn_engine *e, const struct ctn_sched_action *a)
 	case CTN_ACT_STAGE:
 		break; /* sched was made without it */
 	case CTN_ACT_DROP_HOST:
-		ctn_pager_drop_host(e->pager, m->pager_id, a->bytes);
+		act_drop_host(m, a->bytes);
 		break;
 	}
 }
@@ -273,8 +316,7 @@ static void host_need(struct ctn_engine *e, struct engine_model *m, uint64_t byt
 		e->host_evictable[i] = e->pager_evictable[e->by_sched[i]->pager_id];
 	n = ctn_sched_event(e->sched, ctn_now_ns(), &ev, drops, CTN_ARRAY_LEN(drops));
 	for (uint32_t i = 0; i < n; i++)
-		ctn_pager_drop_host(e->pager, e->by_sched[drops[i].model]->pager_id,
-				    drops[i].bytes);
+		act_drop_host(e->by_sched[drops[i].model], drops[i].bytes);
 }
 
 static void loaded(struct engine_model *m, const struct ctn_pager_event *pev)
@@ -294,6 +336,7 @@ static void loaded(struct engine_model *m, const struct ctn_pager_event *pev)
 		if (req->load_only)
 			request_end(req, CTN_FINISH_LENGTH, NULL);
 	}
+	engine_tell_host(m);
 	engine_tell(m->engine, &ev);
 }
 
@@ -333,6 +376,10 @@ void engine_pager_event(void *arg, const struct ctn_pager_event *pev)
 		break;
 	case CTN_PAGER_FRAME_LOST:
 		ev.type = CTN_EV_FRAME_LOST;
+		engine_tell(e, &ev);
+		/* Nobody looks for what else is gone before it is of use. */
+		ev.type = CTN_EV_HOST;
+		ev.bytes = m->host_missing += pev->bytes;
 		engine_tell(e, &ev);
 		break;
 	}

@@ -88,6 +88,7 @@ static int evict(struct engine_model *m, struct ctn_err *err)
 	engine_tell(e, &ev);
 	engine_feed(e);
 	ctn_pager_drop_host(e->pager, m->pager_id, UINT64_MAX);
+	engine_tell_host(m);
 	return 0;
 }
 
@@ -283,6 +284,7 @@ static void snapshot_taken(struct ctn_mail *mail)
 	snap->pauses = e->pauses;
 	snap->preemptions = e->preemptions;
 	snap->recomputed_tokens = e->recomputed;
+	memcpy(snap->ahead, e->ahead, sizeof(snap->ahead));
 	snap->ledger_errors = e->ledger_errors;
 	snap->uptime_s = (double)(ctn_now_ns() - e->started_ns) / 1e9;
 	answer(c, 0);

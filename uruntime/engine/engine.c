@@ -24,7 +24,8 @@ static int make_sched(struct ctn_engine *e, struct ctn_err *err)
 				       .max_requests = ENGINE_MAX_REQUESTS,
 				       .partial_drops = true,
 				       .pauses = true,
-				       .cancels = true};
+				       .cancels = true,
+				       .host_known = true};
 
 	for (uint32_t d = 0; d < e->cfg.device_count; d++) {
 		const struct ctn_device_props *props = ctn_device_props(e->devices[d]);
@@ -335,6 +336,9 @@ int ctn_engine_start(struct ctn_engine *e, struct ctn_err *err)
 	/* The pager belongs to this thread until there is that one. */
 	ctn_pager_find_shared(e->pager);
 	adopt(e);
+	for (uint32_t i = 0; i < e->served_count; i++)
+		engine_tell_host(e->by_sched[i]);
+	engine_feed(e);
 	rc = -pthread_create(&e->thread, NULL, engine_main, e);
 	if (rc)
 		return ctn_err_set(err, rc, "engine thread: %s", strerror(-rc));

@@ -202,6 +202,15 @@ enum ctn_move_outcome { CTN_MOVE_OK, CTN_MOVE_FAILED, CTN_MOVE_CANCELLED, CTN_MO
 const char *ctn_move_name(enum ctn_move move);
 const char *ctn_move_outcome_name(enum ctn_move_outcome outcome);
 
+/* What became of a load that began before a request asked for it. */
+enum ctn_ahead {
+	CTN_AHEAD_HIT,       /* a request came while it was there, or on its way */
+	CTN_AHEAD_CANCELLED, /* another model needed the link */
+	CTN_AHEAD_DROPPED,   /* it left, all of it or its last layers, before a request came */
+	CTN_AHEAD_OUTCOMES
+};
+const char *ctn_ahead_name(enum ctn_ahead outcome);
+
 struct ctn_move_counts {
 	uint64_t outcomes[CTN_MOVE_OUTCOMES];
 	uint64_t bytes;
@@ -251,6 +260,7 @@ struct ctn_snapshot {
 	uint64_t pauses;                         /* drops of models with requests that had begun */
 	uint64_t preemptions;                    /* requests that gave up their KV */
 	uint64_t recomputed_tokens;              /* whose KV was given up, by these too */
+	uint64_t ahead[CTN_AHEAD_OUTCOMES];      /* loads */
 	uint64_t ledger_errors;                  /* counts that did not agree, ever: 0 */
 	double uptime_s;
 };

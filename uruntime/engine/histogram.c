@@ -37,3 +37,10 @@ const char *ctn_move_outcome_name(enum ctn_move_outcome outcome)
 
 	return names[outcome];
 }
+
+const char *ctn_ahead_name(enum ctn_ahead outcome)
+{
+	static const char *const names[CTN_AHEAD_OUTCOMES] = {"hit", "cancelled", "dropped"};
+
+	return names[outcome];
+}

@@ -209,6 +209,7 @@ int model_open(struct engine_model *m, const struct ctn_model_spec *spec, struct
 		if (rc)
 			return rc;
 	}
+	m->host_changes = UINT64_MAX; /* nobody has looked */
 	m->free_blocks = calloc(CTN_MAX(m->free_block_cap, 1u), sizeof(*m->free_blocks));
 	if (!m->free_blocks)
 		return ctn_err_set(err, -ENOMEM, "out of memory");

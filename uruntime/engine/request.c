@@ -366,7 +366,7 @@ void request_accept(struct ctn_request *req)
 	ev.kv_blocks = req->kv_blocks;
 	ev.kv_first = req->kv_asked;
 	ev.no_step = req->load_only;
-	engine_tell(e, &ev);
+	engine_tell_arrival(m, &ev);
 }
 
 static enum ctn_outcome outcome_of(enum ctn_finish finish)

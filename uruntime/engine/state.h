@@ -163,8 +163,11 @@ struct engine_model {
 	bool reserved;             /* between LOAD and DROP or failure */
 	bool loading;
 	bool cancelling; /* its load, because nobody waits for it */
-	bool step_owed;  /* sched started a step of a failing load: its end is told with that */
-	uint32_t live;   /* requests that hold a slot */
+	bool ahead;      /* it was loaded before a request asked for it, and none has come */
+	/* What sched was told that the pool lacks of it, and ctn_pager_host_changes then. */
+	uint64_t host_missing, host_changes;
+	bool step_owed; /* sched started a step of a failing load: its end is told with that */
+	uint32_t live;  /* requests that hold a slot */
 	_Atomic uint32_t unfinished;    /* any thread: requests accepted and not ended */
 	_Atomic uint64_t refused;       /* any thread */
 	_Atomic double request_seconds; /* any thread: running mean of a request's service time */
@@ -213,6 +216,7 @@ struct ctn_engine {
 	uint64_t wake_ns; /* when sched wants a timer event */
 	struct ctn_histogram phases[CTN_PHASES];
 	uint64_t pauses, preemptions, recomputed;
+	uint64_t ahead[CTN_AHEAD_OUTCOMES];
 	uint64_t ledger_errors;
 	_Atomic uint32_t open_requests; /* any thread: each has a descriptor */
 };
@@ -261,6 +265,11 @@ void worker_give(struct rank_worker *w, struct step_job *job);
 void engine_tell(struct ctn_engine *e, const struct ctn_sched_event *ev);
 void engine_feed(struct ctn_engine *e);
 void engine_pager_event(void *arg, const struct ctn_pager_event *ev);
+
+/* Tells sched of an arrival; and before that what the pool lacks of its model, if that is another
+ * amount than it was told. */
+void engine_tell_arrival(struct engine_model *m, const struct ctn_sched_event *ev);
+void engine_tell_host(struct engine_model *m);
 
 /* control.c */
 void control_retry(struct ctn_engine *e);

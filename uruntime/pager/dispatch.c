@@ -13,6 +13,7 @@ static void take_losses(struct ctn_pager *p)
 	struct ctn_frame_ref ref;
 
 	while (ctn_pool_next_loss(p->pool, &ref)) {
+		p->host_changes++;
 		for (uint32_t i = 0; i < p->model_count; i++) {
 			struct pager_model *m = p->models[i];
 

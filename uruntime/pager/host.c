@@ -74,6 +74,7 @@ int pager_evict(struct ctn_pager *p, const struct ctn_frame_info *info)
 	int rc = ctn_pool_evict(p->pool, info->ref);
 
 	if (rc == 0) {
+		p->host_changes++;
 		stats->ok++;
 		stats->bytes += info->charged;
 	} else if (rc != -ESTALE) {
@@ -243,6 +244,7 @@ void pager_end_stage(struct pager_part *part, int rc, bool shared)
 		rc = seal(part);
 	count_stage(p, &part->result, rc);
 	if (rc == 0) {
+		p->host_changes++;
 		m->bytes_staged += part->result.bytes;
 		m->load.bytes_staged += part->result.bytes;
 		pager_part_state(part, HOST_CLEAN);
@@ -292,6 +294,26 @@ uint64_t ctn_pager_drop_host(struct ctn_pager *p, uint32_t model, uint64_t bytes
 	}
 	stats->nanoseconds += ctn_now_ns() - start;
 	return freed;
+}
+
+uint64_t ctn_pager_host_missing(const struct ctn_pager *p, uint32_t model)
+{
+	const struct pager_model *m = p->models[model];
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < m->plan->part_count; i++) {
+		struct ctn_frame_info info;
+
+		if (m->parts[i].state != HOST_CLEAN &&
+		    (pager_find(&m->parts[i], &info) || info.state != CTN_FRAME_CLEAN))
+			bytes += m->parts[i].plan->tensor_bytes;
+	}
+	return bytes;
+}
+
+uint64_t ctn_pager_host_changes(const struct ctn_pager *p)
+{
+	return p->host_changes;
 }
 
 struct ctn_frame_info *pager_list(struct ctn_pager *p, size_t *count)

@@ -168,6 +168,11 @@ int ctn_pager_drop_tail(struct ctn_pager *pager, uint32_t model, uint32_t rank, 
 uint64_t ctn_pager_drop_host(struct ctn_pager *pager, uint32_t model, uint64_t bytes);
 /* What ctn_pager_drop_host could free, for every model (room for max_models). */
 void ctn_pager_host_evictable(struct ctn_pager *pager, uint64_t *bytes);
+/* Tensor bytes of the model's parts that the pool has not CLEAN. Costs a look-up for each part. */
+uint64_t ctn_pager_host_missing(const struct ctn_pager *pager, uint32_t model);
+/* Another number when frames have come into the pool or left it: what the pool lacks of any model
+ * may be another amount. */
+uint64_t ctn_pager_host_changes(const struct ctn_pager *pager);
 
 /* While in use (counted) a model is not dropped, also not by a failure of its load: FAILED
  * comes after the last unuse. */

@@ -202,6 +202,7 @@ struct ctn_pager {
 	bool pump_again;           /* host memory may have become free within pager_pump */
 	struct ctn_claim *claims;
 	uint32_t shared_frames;      /* ids given out */
+	uint64_t host_changes;       /* frames that came into the pool or left it */
 	struct ctn_host_ledger host; /* running sums */
 	struct ctn_pager_move_stats moves[CTN_PAGER_MOVES];
 	int epoll_fd;

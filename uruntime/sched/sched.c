@@ -331,6 +331,7 @@ uint32_t ctn_sched_event(struct ctn_sched *s, uint64_t now_ns, const struct ctn_
 	case CTN_EV_EVICT:
 		if (sched_may_drop(s, m) && m->admitted == 0 && sched_holds(m))
 			sched_drop(s, ev->model);
+		m->check_ns = UINT64_MAX; /* not loaded ahead of its next request */
 		break;
 	case CTN_EV_PIN:
 		m->pinned = true;

@@ -194,6 +194,11 @@ static void write_phases(struct ctn_buf *out, const struct ctn_snapshot *s)
 	head(out, "computron_pauses_total", "counter",
 	     "Drops of models with requests that had begun.");
 	count(out, "computron_pauses_total", (const char *const[]){NULL}, s->pauses);
+	head(out, "computron_loads_ahead_total", "counter",
+	     "What became of loads that began before a request asked for them.");
+	for (int i = 0; i < CTN_AHEAD_OUTCOMES; i++)
+		count(out, "computron_loads_ahead_total",
+		      LABELS("outcome", ctn_ahead_name((enum ctn_ahead)i)), s->ahead[i]);
 	head(out, "computron_preemptions_total", "counter",
 	     "Requests that gave up their KV and began anew.");
 	count(out, "computron_preemptions_total", (const char *const[]){NULL}, s->preemptions);
