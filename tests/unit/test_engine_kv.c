@@ -324,7 +324,8 @@ static void test_models_that_grow_side_by_side(void)
 			CU_ASSERT_EQUAL(clients[i].wrong, 0);
 		}
 		c = counts_of(&rig, 0);
-		CU_ASSERT(c.preemptions > 0);
+		/* Who gives way goes back to the queue, or its whole model pauses. */
+		CU_ASSERT(c.preemptions > 0 || c.recomputed > 0);
 		printf("# %s: %llu pre-emptions, %llu tokens computed again\n", policies[k],
 		       (unsigned long long)c.preemptions, (unsigned long long)c.recomputed);
 		expect_clean_books(&rig);

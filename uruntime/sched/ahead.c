@@ -124,7 +124,7 @@ void sched_stage_ahead(struct ctn_sched *s, uint64_t now_ns)
 		double chance;
 
 		used += has;
-		if (m->lost || m->gaps.count == 0) {
+		if (m->lost || m->evicted || m->gaps.count == 0) {
 			least = has ? 0 : least;
 			continue;
 		}

@@ -83,7 +83,8 @@ static struct sched_model *next_demand(const struct ctn_sched *s, uint64_t busy,
 
 		if (w->devices & busy)
 			continue;
-		if ((w->devices & stuck) && !s->models[w->model].admitted)
+		if ((w->devices & stuck) &&
+		    (!s->models[w->model].admitted || s->models[w->model].in_vain))
 			continue;
 		key = w->key_ns + sched_behind_ns(s, w->served_s);
 		if (!best || key < least || (key == least && w->model < best - s->models)) {
@@ -120,12 +121,52 @@ static bool requeue_unplaceable(struct ctn_sched *s, struct sched_model *m)
 	return true;
 }
 
+/* Something on the devices of `m` still moves or computes, so that room may come by itself. */
+static bool goes_on(const struct ctn_sched *s, const struct sched_model *m)
+{
+	for (uint32_t i = 0; i < s->holder_count; i++) {
+		const struct sched_model *o = &s->models[s->holders[i]];
+
+		if ((o->devices & m->devices) && o->state != CTN_SCHED_ABSENT &&
+		    (o->state == CTN_SCHED_LOADING || o->admitted || sched_steps(o) ||
+		     o->barrier != UINT64_MAX))
+			return true;
+	}
+	return false;
+}
+
+/* Nobody who is paused there fits beside what the others hold for their paused requests: the last
+ * of them in the order gives the KV of its youngest one back. */
+static bool give_way(struct ctn_sched *s, const struct sched_model *m)
+{
+	struct sched_model *last = NULL;
+	int64_t most = INT64_MIN;
+
+	if (goes_on(s, m) || !sched_room(s, 2))
+		return false;
+	for (uint32_t i = 0; i < s->waiter_count; i++) {
+		const struct sched_waiter *w = &s->waiters[i];
+		struct sched_model *o = &s->models[w->model];
+
+		if (o != m && o->kv_admitted && (o->devices & m->devices) && w->key_ns >= most) {
+			most = w->key_ns;
+			last = o;
+		}
+	}
+	if (!last)
+		return false;
+	sched_kv_give_back(s, last);
+	return true;
+}
+
 /* Loads what is waited for; adds the devices for which it goes on waiting to *busy. */
 static void load_demanded(struct ctn_sched *s, uint64_t *busy, uint64_t ahead, uint64_t now_ns)
 {
+	struct sched_model *m, *first = NULL;
 	uint64_t stuck = 0;
-	struct sched_model *m;
 
+	for (uint32_t i = 0; i < s->waiter_count; i++)
+		s->models[s->waiters[i].model].in_vain = false;
 	while ((m = next_demand(s, *busy, stuck))) {
 		uint32_t blocks = m->admitted ? m->kv_admitted : sched_kv_to_admit(s, m);
 		enum sched_room_found found = SCHED_ROOM_LATER;
@@ -141,12 +182,18 @@ static void load_demanded(struct ctn_sched *s, uint64_t *busy, uint64_t ahead, u
 		} else if (m->admitted ? requeue_unplaceable(s, m)
 				       : sched_refuse_unplaceable(s, m)) {
 			continue;
-		} else if (found == SCHED_ROOM_NEVER && !(m->devices & stuck)) {
+		} else if (found == SCHED_ROOM_NEVER) {
+			/* One that is paused may fit where this one does not. */
+			m->in_vain = true;
 			stuck |= m->devices;
+			if (!first && m->admitted)
+				first = m;
 		} else {
 			*busy |= m->devices;
 		}
 	}
+	if (first && !(first->devices & *busy) && give_way(s, first))
+		s->more = true;
 	*busy |= stuck;
 }
 

@@ -97,6 +97,12 @@ static void preempt_youngest(struct ctn_sched *s, struct sched_model *m)
 	q->preempted = true;
 }
 
+void sched_kv_give_back(struct ctn_sched *s, struct sched_model *m)
+{
+	preempt_youngest(s, m);
+	sched_kv_budget(s, (uint32_t)(m - s->models), m->kv_admitted);
+}
+
 /* False for want of room for actions. */
 static bool settle(struct ctn_sched *s, uint32_t model, uint64_t now_ns)
 {

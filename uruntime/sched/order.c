@@ -148,7 +148,7 @@ void sched_note(struct ctn_sched *s, struct sched_model *m)
 {
 	uint32_t id = (uint32_t)(m - s->models);
 	bool ahead = m->state == CTN_SCHED_ABSENT && !m->queued && !m->admitted && !m->lost &&
-		     m->gaps.count && !m->host_missing && m->missing_bytes;
+		     !m->evicted && m->gaps.count && !m->host_missing && m->missing_bytes;
 
 	note_holder(s, m, id);
 	note_waiter(s, m, id);

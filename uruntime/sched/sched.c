@@ -205,6 +205,7 @@ static void on_arrival(struct ctn_sched *s, uint64_t now_ns, const struct ctn_sc
 	q->deadline_ns = ev->deadline_ns;
 	q->key_ns = sched_request_key(m, ev->deadline_ns, now_ns);
 	q->steps = 0;
+	m->evicted = false;
 	sched_learn_arrival(m, now_ns);
 	sched_enqueue(s, m, ev->request);
 	if (m->lost)
@@ -331,7 +332,8 @@ uint32_t ctn_sched_event(struct ctn_sched *s, uint64_t now_ns, const struct ctn_
 	case CTN_EV_EVICT:
 		if (sched_may_drop(s, m) && m->admitted == 0 && sched_holds(m))
 			sched_drop(s, ev->model);
-		m->check_ns = UINT64_MAX; /* not loaded ahead of its next request */
+		m->evicted = true;
+		sched_note(s, m);
 		break;
 	case CTN_EV_PIN:
 		m->pinned = true;

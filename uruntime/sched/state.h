@@ -78,6 +78,7 @@ struct sched_model {
 	bool pinned;
 	bool lost;       /* one of its devices is gone */
 	bool cancelling; /* its load */
+	bool evicted;    /* as somebody asked: nothing is moved ahead of its next request */
 	uint64_t ticket;
 	uint64_t last_used_ns;
 	uint64_t barrier;        /* lru: it admits no request that arrived after this one */
@@ -92,6 +93,7 @@ struct sched_model {
 	double chance;
 	uint32_t level;
 	bool stepped; /* scratch of steps.c */
+	bool in_vain; /* of default.c: no room in this decision, whatever is dropped */
 
 	struct sched_list queue, batch;
 	uint32_t queued, admitted;
@@ -323,6 +325,8 @@ void sched_kv_grow(struct ctn_sched *s, uint32_t request, uint32_t blocks);
 /* Policies call it first in each decision: models between steps get the KV that their admitted
  * requests need, or the youngest of these go back to the queue. */
 void sched_kv_settle(struct ctn_sched *s, uint64_t now_ns);
+/* Of a paused model that has KV: its youngest request is queued again, its KV becomes free. */
+void sched_kv_give_back(struct ctn_sched *s, struct sched_model *m);
 
 /* ---- steps.c ---- */
 
