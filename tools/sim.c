@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* computron sim: policies side by side on the same arrivals. */
 #include "sim.h"
+#include "sim_replay.h"
 #include "tools.h"
 
 #include <errno.h>
@@ -12,7 +13,7 @@
 #define MAX_POLICIES 16
 
 struct options {
-	const char *cluster, *model, *workload, *svg;
+	const char *cluster, *model, *workload, *svg, *replay;
 	char *policies; /* a copy: it is cut at its commas */
 	uint64_t tp, pp, max_batch, seed, resident;
 	double resident_percent, host_percent, hours;
@@ -93,6 +94,9 @@ static int parse_option(int c, struct options *o, struct ctn_err *err)
 	case 'j':
 		o->json = true;
 		return 0;
+	case 'y':
+		o->replay = optarg;
+		return 0;
 	case 'C':
 		o->calibrate = true;
 		return 0;
@@ -118,6 +122,7 @@ static int parse_options(int argc, char **argv, struct options *o, struct ctn_er
 					      {"seed", required_argument, NULL, 's'},
 					      {"hours", required_argument, NULL, 'H'},
 					      {"svg", required_argument, NULL, 'g'},
+					      {"replay", required_argument, NULL, 'y'},
 					      {"json", no_argument, NULL, 'j'},
 					      {"calibrate", no_argument, NULL, 'C'},
 					      {NULL, 0, NULL, 0}};
@@ -132,7 +137,7 @@ static int parse_options(int argc, char **argv, struct options *o, struct ctn_er
 	}
 	if (optind < argc)
 		return ctn_err_set(err, -EINVAL, "unexpected argument \"%s\"", argv[optind]);
-	if (o->calibrate)
+	if (o->calibrate || o->replay)
 		return 0;
 	if (!o->workload)
 		return ctn_err_set(err, -EINVAL, "expected --workload");
@@ -301,6 +306,21 @@ static int simulate(const struct options *o, struct ctn_err *err)
 	return rc;
 }
 
+/* -EBADMSG: sched decides otherwise than it did. */
+static int replay(const struct options *o, struct ctn_err *err)
+{
+	struct ctn_replay r;
+	int rc = ctn_sim_replay(o->replay, &r, err);
+
+	if (rc == 0)
+		rc = ctn_sim_replay_print(&r, o->json, err);
+	if (rc == 0 && r.differ_at)
+		rc = ctn_err_set(err, -EBADMSG, "line %llu: decided otherwise than in the log",
+				 (unsigned long long)r.differ_at);
+	ctn_sim_replay_free(&r);
+	return rc;
+}
+
 static void print_calibration(void)
 {
 	struct ctn_sim_calibration rows[CTN_SIM_CALIBRATIONS];
@@ -336,6 +356,8 @@ int ctn_tool_sim(int argc, char **argv)
 	}
 	if (o.calibrate)
 		print_calibration();
+	else if (o.replay)
+		rc = replay(&o, &err);
 	else
 		rc = simulate(&o, &err);
 	if (rc)

@@ -445,6 +445,13 @@ const char *ctn_ahead_name(enum ctn_ahead outcome)
 	return names[outcome];
 }
 
+const char *ctn_predicted_name(enum ctn_predicted what)
+{
+	static const char *const names[] = {"load", "stage", "step"};
+
+	return names[what];
+}
+
 /* Stands for the stage too: what the server says of it has nothing else to come from. */
 const char *ctn_stage_method_name(enum ctn_stage_method method)
 {

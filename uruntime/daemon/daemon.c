@@ -124,6 +124,7 @@ static int start_engine(struct ctn_daemon *d, const struct ctn_options *o, struc
 					.pool = d->pool,
 					.stage = d->stage,
 					.policy = o->policy,
+					.decision_log = o->decision_log,
 					.adopt_verify = CTN_PAGER_VERIFY_BACKGROUND,
 					.poison = POISON};
 	uint64_t max_queue = 0;

@@ -30,6 +30,10 @@ const struct ctn_option_def ctn_option_defs[] = {
 	{"config", "FILE", "YAML with these options by name; the command line wins",
 	 STRING(config)},
 	{"policy", "NAME", "of the scheduler: default or lru (default: default)", STRING(policy)},
+	{"decision-log", "FILE",
+	 "all that the scheduler is told and decides, as JSON lines; computron sim --replay reads "
+	 "it",
+	 STRING(decision_log)},
 	{"max-queue", "N", "unfinished requests a model may have (default: 256)",
 	 STRING(max_queue)},
 	{"max-body", "SIZE", "of a request (default: 4M)", STRING(max_body)},

@@ -27,6 +27,7 @@ struct ctn_options {
 	char *listen;
 	char *socket;
 	char *policy;
+	char *decision_log;
 	char *max_queue;
 	char *max_body;
 	char *stage_method;

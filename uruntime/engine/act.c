@@ -282,8 +282,7 @@ void engine_feed(struct ctn_engine *e)
 		e->event_head = (e->event_head + 1) % e->event_cap;
 		e->event_count--;
 		do {
-			uint32_t n = ctn_sched_event(e->sched, ctn_now_ns(), &ev, e->actions,
-						     e->action_max);
+			uint32_t n = engine_decide(e, &ev, e->actions, e->action_max);
 
 			more = ctn_sched_more(e->sched);
 			if (ev.type == CTN_EV_REQUEST_DONE)
@@ -314,7 +313,7 @@ static void host_need(struct ctn_engine *e, struct engine_model *m, uint64_t byt
 	ctn_pager_host_evictable(e->pager, e->pager_evictable);
 	for (uint32_t i = 0; i < e->served_count; i++)
 		e->host_evictable[i] = e->pager_evictable[e->by_sched[i]->pager_id];
-	n = ctn_sched_event(e->sched, ctn_now_ns(), &ev, drops, CTN_ARRAY_LEN(drops));
+	n = engine_decide(e, &ev, drops, CTN_ARRAY_LEN(drops));
 	for (uint32_t i = 0; i < n; i++)
 		act_drop_host(e->by_sched[drops[i].model], drops[i].bytes);
 }
@@ -344,10 +343,10 @@ static void loaded(struct engine_model *m, const struct ctn_pager_event *pev)
 static void shared(struct ctn_engine *e, const struct engine_model *m,
 		   const struct ctn_pager_event *pev)
 {
-	uint32_t first = m->plan->ranks[pev->rank].first_layer;
+	uint32_t layer = pev->layer - m->plan->ranks[pev->rank].first_layer;
 
-	if (ctn_sched_share(e->sched, m->sched_id, pev->rank, pev->layer - first, pev->frame,
-			    pev->bytes))
+	decisions_share(e->decisions, m->sched_id, pev->rank, layer, pev->frame, pev->bytes);
+	if (ctn_sched_share(e->sched, m->sched_id, pev->rank, layer, pev->frame, pev->bytes))
 		ctn_warn("model %s: layer %u is charged though it is shared: out of memory",
 			 m->name, pev->layer);
 }

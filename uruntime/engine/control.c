@@ -285,6 +285,8 @@ static void snapshot_taken(struct ctn_mail *mail)
 	snap->preemptions = e->preemptions;
 	snap->recomputed_tokens = e->recomputed;
 	memcpy(snap->ahead, e->ahead, sizeof(snap->ahead));
+	memcpy(snap->predictions, e->predictions, sizeof(snap->predictions));
+	decisions_state(e->decisions, &snap->decision_lines, &snap->decisions_failed);
 	snap->ledger_errors = e->ledger_errors;
 	snap->uptime_s = (double)(ctn_now_ns() - e->started_ns) / 1e9;
 	answer(c, 0);

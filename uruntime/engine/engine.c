@@ -26,6 +26,7 @@ static int make_sched(struct ctn_engine *e, struct ctn_err *err)
 				       .pauses = true,
 				       .cancels = true,
 				       .host_known = true};
+	int rc;
 
 	for (uint32_t d = 0; d < e->cfg.device_count; d++) {
 		const struct ctn_device_props *props = ctn_device_props(e->devices[d]);
@@ -33,7 +34,10 @@ static int make_sched(struct ctn_engine *e, struct ctn_err *err)
 		bytes[d] = props->mem_bytes;
 		granules[d] = props->granule;
 	}
-	return ctn_sched_new(&cfg, &e->sched, err);
+	rc = ctn_sched_new(&cfg, &e->sched, err);
+	if (rc == 0 && e->cfg.decision_log)
+		e->decisions = decisions_open(e->cfg.decision_log, &cfg, e->action_max);
+	return rc;
 }
 
 static int make_pager(struct ctn_engine *e, struct ctn_err *err)
@@ -390,6 +394,7 @@ void ctn_engine_free(struct ctn_engine *e)
 	ctn_pager_free(e->pager);
 	for (uint32_t i = 0; i < e->model_count; i++)
 		model_free(e->models[i]);
+	decisions_close(e->decisions);
 	ctn_sched_free(e->sched);
 	if (e->epoll_fd >= 0)
 		close(e->epoll_fd);

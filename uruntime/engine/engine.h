@@ -20,13 +20,14 @@ struct ctn_engine;
 struct ctn_engine_config {
 	struct ctn_device **devices; /* outlive the engine; the array is copied */
 	uint32_t device_count;
-	struct ctn_pool *pool;   /* likewise */
-	struct ctn_stage *stage; /* likewise */
-	const char *policy;      /* NULL: "default" */
-	uint32_t max_queue;      /* unfinished requests a model may have; 0: 256 */
-	uint32_t max_sequences;  /* of one model in one step; 0: 16 */
-	uint32_t step_tokens;    /* tokens of one step, so the prompt chunk; 0: 128 */
-	uint32_t max_requests;   /* that exist at once, each with a descriptor; 0: 65536 */
+	struct ctn_pool *pool;    /* likewise */
+	struct ctn_stage *stage;  /* likewise */
+	const char *policy;       /* NULL: "default" */
+	const char *decision_log; /* a file for all that sched is told and decides; NULL: none */
+	uint32_t max_queue;       /* unfinished requests a model may have; 0: 256 */
+	uint32_t max_sequences;   /* of one model in one step; 0: 16 */
+	uint32_t step_tokens;     /* tokens of one step, so the prompt chunk; 0: 128 */
+	uint32_t max_requests;    /* that exist at once, each with a descriptor; 0: 65536 */
 	enum ctn_pager_verify adopt_verify; /* of what the pool has from before */
 	bool poison; /* overwrite dropped bytes, digest device frames (test builds) */
 };
@@ -211,6 +212,20 @@ enum ctn_ahead {
 };
 const char *ctn_ahead_name(enum ctn_ahead outcome);
 
+/* What sched predicts. */
+enum ctn_predicted {
+	CTN_PREDICTED_LOAD,  /* seconds of a load of which the pool has all */
+	CTN_PREDICTED_STAGE, /* of one that reads the disk as well */
+	CTN_PREDICTED_STEP,  /* of a step that waits for no layer */
+	CTN_PREDICTED
+};
+const char *ctn_predicted_name(enum ctn_predicted what);
+
+struct ctn_prediction {
+	double predicted_s, actual_s; /* sums */
+	struct ctn_histogram error;   /* of each: how far off it was, either way */
+};
+
 struct ctn_move_counts {
 	uint64_t outcomes[CTN_MOVE_OUTCOMES];
 	uint64_t bytes;
@@ -261,7 +276,10 @@ struct ctn_snapshot {
 	uint64_t preemptions;                    /* requests that gave up their KV */
 	uint64_t recomputed_tokens;              /* whose KV was given up, by these too */
 	uint64_t ahead[CTN_AHEAD_OUTCOMES];      /* loads */
-	uint64_t ledger_errors;                  /* counts that did not agree, ever: 0 */
+	struct ctn_prediction predictions[CTN_PREDICTED];
+	uint64_t decision_lines; /* that the log of decisions was given */
+	bool decisions_failed;   /* that could not be written */
+	uint64_t ledger_errors;  /* counts that did not agree, ever: 0 */
 	double uptime_s;
 };
 

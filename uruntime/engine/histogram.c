@@ -44,3 +44,10 @@ const char *ctn_ahead_name(enum ctn_ahead outcome)
 
 	return names[outcome];
 }
+
+const char *ctn_predicted_name(enum ctn_predicted what)
+{
+	static const char *const names[CTN_PREDICTED] = {"load", "stage", "step"};
+
+	return names[what];
+}

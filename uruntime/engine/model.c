@@ -172,6 +172,8 @@ static int tell_sched(struct engine_model *m, struct ctn_err *err)
 		next += ranks[r].layer_count;
 	}
 	rc = ctn_sched_add_model(e->sched, &model, err);
+	if (rc == 0)
+		decisions_model(e->decisions, m->name, &model);
 	free(layers);
 	free(ranks);
 	return rc;

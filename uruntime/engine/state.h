@@ -6,6 +6,7 @@
 #ifndef CTN_ENGINE_STATE_H
 #define CTN_ENGINE_STATE_H
 
+#include "engine/decisions.h"
 #include "engine/engine.h"
 #include "pager/pager.h"
 #include "sched/sched.h"
@@ -164,6 +165,10 @@ struct engine_model {
 	bool loading;
 	bool cancelling; /* its load, because nobody waits for it */
 	bool ahead;      /* it was loaded before a request asked for it, and none has come */
+	/* What sched expected of the load and of the step that run, and since when. */
+	double load_expected_s, step_expected_s;
+	uint64_t load_since_ns, step_since_ns;
+	enum ctn_predicted load_kind;
 	/* What sched was told that the pool lacks of it, and ctn_pager_host_changes then. */
 	uint64_t host_missing, host_changes;
 	bool step_owed; /* sched started a step of a failing load: its end is told with that */
@@ -183,6 +188,7 @@ struct ctn_engine {
 	struct ctn_device *devices[CTN_MAX_DEVICES];
 	struct ctn_pager *pager;
 	struct ctn_sched *sched;
+	struct decisions *decisions; /* the log of what sched decides, or NULL */
 	struct engine_model **models;
 	uint32_t model_count;
 	uint32_t served_count;
@@ -217,6 +223,7 @@ struct ctn_engine {
 	struct ctn_histogram phases[CTN_PHASES];
 	uint64_t pauses, preemptions, recomputed;
 	uint64_t ahead[CTN_AHEAD_OUTCOMES];
+	struct ctn_prediction predictions[CTN_PREDICTED];
 	uint64_t ledger_errors;
 	_Atomic uint32_t open_requests; /* any thread: each has a descriptor */
 };
@@ -260,6 +267,11 @@ enum ctn_phase batch_phase(const struct engine_model *m);
 int worker_start(struct rank_worker *w);
 void worker_stop(struct rank_worker *w);
 void worker_give(struct rank_worker *w, struct step_job *job);
+
+/* decide.c */
+/* As ctn_sched_event, now; with the log of decisions, and what came of predictions. */
+uint32_t engine_decide(struct ctn_engine *e, const struct ctn_sched_event *ev,
+		       struct ctn_sched_action *actions, uint32_t max);
 
 /* act.c: sched's events and actions */
 void engine_tell(struct ctn_engine *e, const struct ctn_sched_event *ev);

@@ -223,4 +223,23 @@ void ctn_sched_model_state(const struct ctn_sched *sched, uint32_t model,
 /* Bytes charged on a device. */
 uint64_t ctn_sched_charged(const struct ctn_sched *sched, uint32_t device);
 
+/* ---- by name, for logs and those who read them again ------------------------------------- */
+
+enum ctn_sched_kind { CTN_SCHED_U32, CTN_SCHED_I32, CTN_SCHED_U64, CTN_SCHED_BOOL, CTN_SCHED_REAL };
+
+struct ctn_sched_field {
+	const char *name;
+	size_t offset;
+	enum ctn_sched_kind kind;
+};
+
+/* Plain members of the structs above, up to one without a name: all but types, lists and texts. */
+extern const struct ctn_sched_field ctn_sched_config_fields[], ctn_sched_rank_fields[],
+	ctn_sched_model_fields[], ctn_sched_event_fields[], ctn_sched_action_fields[];
+#define CTN_SCHED_EVENT_TYPES  (CTN_EV_TIMER + 1)
+#define CTN_SCHED_ACTION_TYPES (CTN_ACT_STAGE + 1)
+const char *ctn_sched_event_name(enum ctn_sched_event_type type);
+const char *ctn_sched_action_name(enum ctn_sched_action_type type);
+const char *ctn_sched_state_name(enum ctn_sched_state state);
+
 #endif

@@ -208,6 +208,35 @@ static void write_phases(struct ctn_buf *out, const struct ctn_snapshot *s)
 	      s->recomputed_tokens);
 }
 
+static void write_predictions(struct ctn_buf *out, const struct ctn_snapshot *s)
+{
+	static const char name[] = "computron_prediction_seconds_total";
+
+	head(out, name, "counter", "Seconds of what the scheduler foretold, and as they came.");
+	for (int i = 0; i < CTN_PREDICTED; i++) {
+		const char *what = ctn_predicted_name((enum ctn_predicted)i);
+
+		real(out, name, LABELS("what", what, "seconds", "predicted"),
+		     s->predictions[i].predicted_s);
+		real(out, name, LABELS("what", what, "seconds", "actual"),
+		     s->predictions[i].actual_s);
+	}
+	head(out, "computron_prediction_error_seconds", "histogram",
+	     "How far off these were, either way.");
+	for (int i = 0; i < CTN_PREDICTED; i++)
+		write_histogram(out, "computron_prediction_error_seconds", "what",
+				ctn_predicted_name((enum ctn_predicted)i),
+				&s->predictions[i].error);
+	head(out, "computron_decision_log_lines_total", "counter",
+	     "Lines that the log of decisions was given.");
+	count(out, "computron_decision_log_lines_total", (const char *const[]){NULL},
+	      s->decision_lines);
+	head(out, "computron_decision_log_failed", "gauge",
+	     "1: the log of decisions could not be written, and has ended.");
+	count(out, "computron_decision_log_failed", (const char *const[]){NULL},
+	      s->decisions_failed);
+}
+
 /* What a kmod pool gives and takes. */
 static void write_pool(struct ctn_buf *out, const struct ctn_snapshot *s)
 {
@@ -271,6 +300,7 @@ enum MHD_Result ctn_handle_metrics(struct ctn_exchange *x)
 	write_moves(&out, &snap);
 	write_models(&out, &snap);
 	write_phases(&out, &snap);
+	write_predictions(&out, &snap);
 	write_pool(&out, &snap);
 	write_rest(&out, &snap);
 	ctn_snapshot_free(&snap);
