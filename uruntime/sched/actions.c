@@ -47,8 +47,8 @@ bool sched_fits(const struct ctn_sched *s, const struct sched_model *m, uint32_t
 	for (uint32_t d = 0; d < s->device_count; d++) {
 		uint64_t sum = sched_device_charge(s, m, d, blocks);
 
-		for (uint32_t i = 0; beside && sum && i < s->model_count; i++) {
-			const struct sched_model *o = &s->models[i];
+		for (uint32_t i = 0; beside && sum && i < s->holder_count; i++) {
+			const struct sched_model *o = &s->models[s->holders[i]];
 
 			if (o != m && o->state != CTN_SCHED_ABSENT && beside(o))
 				sum += sched_device_charge(s, o, d, o->kv_budget);

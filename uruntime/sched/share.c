@@ -118,8 +118,8 @@ void sched_in_common(const struct ctn_sched *s, const struct sched_model *m,
 	for (uint32_t d = 0; d < s->device_count; d++)
 		bytes[d] = 0;
 	count_again(s, m, stamp, bytes);
-	for (uint32_t i = 0; beside && i < s->model_count; i++) {
-		const struct sched_model *o = &s->models[i];
+	for (uint32_t i = 0; beside && i < s->holder_count; i++) {
+		const struct sched_model *o = &s->models[s->holders[i]];
 
 		if (o != m && o->state != CTN_SCHED_ABSENT && beside(o))
 			count_again(s, o, stamp, bytes);
