@@ -5,7 +5,9 @@
  * Models at tp=2 pp=2 on four devices with room for one in forty of them, and a closed loop of
  * requests: whoever is answered comes back at once for a model drawn at random, so that as many
  * wait as --requests says. Every event is one decision, timed by the processor time of this thread;
- * what the clock itself takes is measured and taken off. The world costs nothing in that account.
+ * what the clock itself takes is measured and taken off. --pool-unknown: without events of what the
+ * pool has, so that more than one load is under way on a link. The world costs nothing in that
+ * account.
  */
 #include "bench.h"
 #include "sim.h"
@@ -42,7 +44,7 @@ struct model {
 struct bench {
 	const char *policy;
 	uint64_t model_count, request_count, decisions;
-	bool json;
+	bool json, pool_unknown;
 	struct ctn_sched *sched;
 	struct model *models;
 	struct ctn_sim_heap heap;
@@ -244,7 +246,7 @@ static int make_sched(struct bench *b, struct ctn_err *err)
 				       .partial_drops = true,
 				       .pauses = true,
 				       .cancels = true,
-				       .host_known = true};
+				       .host_known = !b->pool_unknown};
 	struct ctn_sched_model model = {
 		.rank_count = DEVICES, .ranks = ranks, .max_sequences = BATCH};
 	int rc;
@@ -323,6 +325,7 @@ static int parse(int argc, char **argv, struct bench *b, struct ctn_err *err)
 					      {"requests", required_argument, NULL, 'r'},
 					      {"decisions", required_argument, NULL, 'd'},
 					      {"policy", required_argument, NULL, 'p'},
+					      {"pool-unknown", no_argument, NULL, 'u'},
 					      {"json", no_argument, NULL, 'j'},
 					      {NULL, 0, NULL, 0}};
 	int c, rc = 0;
@@ -339,6 +342,8 @@ static int parse(int argc, char **argv, struct bench *b, struct ctn_err *err)
 					   err);
 		else if (c == 'p')
 			b->policy = optarg;
+		else if (c == 'u')
+			b->pool_unknown = true;
 		else if (c == 'j')
 			b->json = true;
 		else

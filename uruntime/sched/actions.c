@@ -182,9 +182,11 @@ void sched_count_missing(struct sched_model *m)
 	uint64_t on_device[CTN_SCHED_MAX_DEVICES] = {0};
 
 	m->missing_bytes = 0;
+	m->kept_bytes = 0;
 	for (uint32_t r = 0; r < m->rank_count; r++) {
 		uint64_t *sum = &on_device[m->ranks[r].device];
 
+		m->kept_bytes += m->kept[r].bytes;
 		*sum += m->ranks[r].weight_bytes - m->kept[r].bytes;
 		m->missing_bytes = CTN_MAX(m->missing_bytes, *sum);
 	}
@@ -304,7 +306,7 @@ void sched_load(struct ctn_sched *s, uint32_t model, uint32_t kv_blocks, uint64_
 		sched_set_kept(
 			s, m, r,
 			(struct sched_kept){m->ranks[r].layer_count, m->ranks[r].weight_bytes});
-	m->missing_bytes = 0;
+	sched_count_missing(m);
 	charge(s, m);
 	a = emit(s, CTN_ACT_LOAD);
 	a->model = model;

@@ -114,7 +114,8 @@ static bool is_pinned(const struct sched_model *m)
  * there. False: it fits, or there is no room for the actions now. */
 static bool requeue_unplaceable(struct ctn_sched *s, struct sched_model *m)
 {
-	if (sched_fits(s, m, m->kv_admitted, is_pinned) || !sched_room(s, 2))
+	if (s->pinned_count == 0 || sched_fits(s, m, m->kv_admitted, is_pinned) ||
+	    !sched_room(s, 2))
 		return false;
 	if (!sched_kv_trim(s, m, is_pinned))
 		sched_preempt(s, m->batch.head);

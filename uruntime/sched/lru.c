@@ -150,7 +150,9 @@ bool sched_refuse_unplaceable(struct ctn_sched *s, const struct sched_model *m)
 {
 	uint32_t head = m->queue.head;
 
-	if (sched_fits(s, m, s->requests[head].kv_most, is_pinned) || !sched_room(s, 1))
+	/* It was refused when it came if it did not fit alone. */
+	if (s->pinned_count == 0 || sched_fits(s, m, s->requests[head].kv_most, is_pinned) ||
+	    !sched_room(s, 1))
 		return false;
 	if (sched_kv_trim(s, m, is_pinned))
 		return true;

@@ -73,7 +73,7 @@ void sched_dequeue(struct ctn_sched *s, struct sched_model *m, uint32_t slot)
 
 void sched_serve(struct sched_model *m, double seconds)
 {
-	m->served_s += seconds / exp2(m->priority);
+	m->served_s += seconds / m->weight;
 }
 
 void sched_advance(struct ctn_sched *s)

@@ -19,17 +19,22 @@
  * A model that is not there itself cannot drain, and gives what it holds: two half-loaded models
  * never wait for each other.
  *
- * Cost: O(h) in the models that hold something for each part of a victim, of which there are at
- * most LEVELS.
+ * Cost: O(h) in the models that hold something, to find the SHORT_LIST that cost least for each
+ * byte when dropped whole (more, if these do not bring enough), and then as much for each part of a
+ * victim, of which there are at most LEVELS. Chances are computed anew when they are CHANCE_NS old.
  */
 #include "sched/room.h"
 
 #include <math.h>
+#include <string.h>
 
 #define LEVELS    8
 #define HORIZON_S 0.2
 
 #define QUANTUM_LOADS 4
+
+#define SHORT_LIST 24
+#define CHANCE_NS  2000000ull
 
 static bool in_parts(const struct ctn_sched *s, const struct sched_model *m)
 {
@@ -48,7 +53,7 @@ static double loss(const struct ctn_sched *s, const struct sched_model *m, doubl
 		s->load_wait_s + share * (double)m->whole_bytes * sched_seconds_per_byte(s);
 
 	delay_s += 0.5 * sched_rate(m) * delay_s * delay_s;
-	return share > 0 ? m->chance * delay_s * exp2(m->priority) : 0;
+	return share > 0 ? m->chance * delay_s * m->weight : 0;
 }
 
 /* The residency quantum: so many seconds for those of its load. */
@@ -71,7 +76,11 @@ void sched_value(const struct ctn_sched *s, struct sched_model *m, uint64_t now_
 	if (s->pauses && m->admitted && service_s(m) > quantum_s(s, m))
 		waits = true;
 
-	m->chance = waits ? 1 : sched_chance(s, m, HORIZON_S, now_ns);
+	if (!waits && (m->hazard_ns < m->gaps.last_ns || now_ns >= m->hazard_ns + CHANCE_NS)) {
+		m->hazard = sched_chance(s, m, HORIZON_S, now_ns);
+		m->hazard_ns = now_ns;
+	}
+	m->chance = waits ? 1 : m->hazard;
 }
 
 static double missing_share(const struct sched_model *m)
@@ -167,7 +176,7 @@ static bool may_be_victim(const struct ctn_sched *s, const struct sched_model *v
 			  const struct sched_model *m)
 {
 	return v != m && !(v->pinned && v->state == CTN_SCHED_RESIDENT) &&
-	       v->state != CTN_SCHED_LOADING && sched_holds(v) &&
+	       v->state != CTN_SCHED_LOADING && v->kept_bytes &&
 	       (v->state == CTN_SCHED_RESIDENT || !v->admitted || s->pauses);
 }
 
@@ -211,19 +220,20 @@ static double price(const struct ctn_sched *s, const struct sched_model *v,
 	return more;
 }
 
-/* The victim and level that cost least for each byte that they bring; NULL: none brings any. */
+/* The victim (of the first `count` of s->order) and level that cost least for each byte that they
+ * bring; NULL: none brings any. */
 static struct sched_model *cheapest(const struct ctn_sched *s, const struct sched_model *m,
-				    const uint64_t need[CTN_SCHED_MAX_DEVICES], bool idle_only,
+				    const uint64_t need[CTN_SCHED_MAX_DEVICES], uint32_t count,
 				    uint32_t *to, double *paid)
 {
 	struct sched_model *best = NULL;
 	double least = INFINITY;
 
-	for (uint32_t i = 0; i < s->holder_count; i++) {
-		struct sched_model *v = &s->models[s->holders[i]];
+	for (uint32_t i = 0; i < count; i++) {
+		struct sched_model *v = &s->models[s->order[i]];
 		uint32_t levels[2] = {0, 0};
 
-		if (v->level == 0 || (idle_only && busy(s, v)))
+		if (v->level == 0)
 			continue;
 		if (in_parts(s, v)) {
 			levels[0] = deepest_level(s, v, need);
@@ -245,17 +255,17 @@ static struct sched_model *cheapest(const struct ctn_sched *s, const struct sche
 	return best;
 }
 
-/* Lowers levels until the need is met. */
+/* Lowers levels of the first `count` of s->order until the need is met. */
 static enum sched_room_found choose(struct ctn_sched *s, const struct sched_model *m,
 				    uint64_t need[CTN_SCHED_MAX_DEVICES], double budget,
-				    bool idle_only)
+				    uint32_t count)
 {
 	double total = 0;
 
 	while (!sched_satisfied(s, need)) {
 		double paid = 0;
 		uint32_t to = 0;
-		struct sched_model *best = cheapest(s, m, need, idle_only, &to, &paid);
+		struct sched_model *best = cheapest(s, m, need, count, &to, &paid);
 
 		if (!best)
 			return SCHED_ROOM_NEVER;
@@ -270,6 +280,81 @@ static enum sched_room_found choose(struct ctn_sched *s, const struct sched_mode
 		best->level = to;
 	}
 	return SCHED_ROOM;
+}
+
+/* Into s->order: who can bring anything of the need; how many. */
+static uint32_t find_victims(struct ctn_sched *s, const struct sched_model *m,
+			     const uint64_t need[CTN_SCHED_MAX_DEVICES], bool idle_only,
+			     uint64_t now_ns)
+{
+	uint64_t short_of = 0;
+	uint32_t count = 0;
+
+	for (uint32_t d = 0; d < s->device_count; d++)
+		short_of |= (uint64_t)(need[d] > 0) << d;
+	for (uint32_t i = 0; i < s->holder_count; i++) {
+		struct sched_model *v = &s->models[s->holders[i]];
+
+		if (!(v->devices & short_of) || v->barrier != UINT64_MAX ||
+		    !may_be_victim(s, v, m) || (idle_only && busy(s, v)))
+			continue;
+		v->level = LEVELS;
+		sched_value(s, v, now_ns);
+		v->score = price(s, v, m, 0) / (double)v->kept_bytes;
+		s->order[count++] = s->holders[i];
+	}
+	return count;
+}
+
+/* The `keep` best scores of s->order to its front (quickselect). */
+static void select_victims(struct ctn_sched *s, uint32_t count, uint32_t keep)
+{
+	uint32_t low = 0, high = count;
+
+	while (high - low > 1) {
+		double pivot = s->models[s->order[low + (high - low) / 2]].score;
+		uint32_t i = low, j = high - 1;
+
+		for (;;) {
+			uint32_t swap;
+
+			while (s->models[s->order[i]].score < pivot)
+				i++;
+			while (s->models[s->order[j]].score > pivot)
+				j--;
+			if (i >= j)
+				break;
+			swap = s->order[i];
+			s->order[i++] = s->order[j];
+			s->order[j--] = swap;
+		}
+		/* All before i are no worse than the pivot, all from i on no better. */
+		if (keep <= i)
+			high = CTN_MAX(i, low + 1);
+		else
+			low = i;
+		if (keep == i || keep == low)
+			return;
+	}
+}
+
+/* Do the first `count` of s->order bring all that is needed? */
+static bool suffice(const struct ctn_sched *s, uint32_t count,
+		    const uint64_t need[CTN_SCHED_MAX_DEVICES])
+{
+	uint64_t left[CTN_SCHED_MAX_DEVICES];
+
+	memcpy(left, need, s->device_count * sizeof(*left));
+	for (uint32_t i = 0; i < count; i++) {
+		const struct sched_model *v = &s->models[s->order[i]];
+
+		for (uint32_t r = 0; r < v->rank_count; r++) {
+			uint64_t *of = &left[v->ranks[r].device];
+
+			*of -= CTN_MIN(*of, has(s, v, r));
+		}
+	}
+	return sched_satisfied(s, left);
 }
 
 static void drop_to_level(struct ctn_sched *s, uint32_t model, uint64_t now_ns)
@@ -290,17 +375,17 @@ static void drop_to_level(struct ctn_sched *s, uint32_t model, uint64_t now_ns)
 	}
 }
 
-/* Victims that run end what they have; true if there are any. */
-static bool drain(struct ctn_sched *s, const struct sched_model *m, uint64_t now_ns)
+/* Victims (the first `count` of s->order) that run end what they have; true if there are any. */
+static bool drain(struct ctn_sched *s, const struct sched_model *m, uint32_t count, uint64_t now_ns)
 {
 	uint64_t since = s->pauses ? waits_since(s, m) : 0;
 	bool waits = false;
 
-	for (uint32_t i = 0; i < s->holder_count; i++) {
-		struct sched_model *v = &s->models[s->holders[i]];
+	for (uint32_t i = 0; i < count; i++) {
+		struct sched_model *v = &s->models[s->order[i]];
 		uint64_t due = UINT64_MAX;
 
-		if (v->level == LEVELS || !busy(s, v))
+		if (!busy(s, v))
 			continue;
 		if (s->pauses && v->admitted)
 			due = pause_ns(s, v, m, since);
@@ -309,10 +394,10 @@ static bool drain(struct ctn_sched *s, const struct sched_model *m, uint64_t now
 		if (!v->yields)
 			s->wake_ns = CTN_MIN(s->wake_ns, due);
 	}
-	for (uint32_t i = 0; waits && i < s->holder_count; i++) {
-		struct sched_model *v = &s->models[s->holders[i]];
+	for (uint32_t i = 0; waits && i < count; i++) {
+		struct sched_model *v = &s->models[s->order[i]];
 
-		if (v->level == LEVELS || !busy(s, v))
+		if (!busy(s, v))
 			continue;
 		if (!v->drains)
 			v->drains_from = s->arrivals;
@@ -325,36 +410,33 @@ enum sched_room_found sched_make_room(struct ctn_sched *s, struct sched_model *m
 				      double budget, uint64_t now_ns)
 {
 	uint64_t need[CTN_SCHED_MAX_DEVICES];
-	bool idle_only = budget < INFINITY;
 	enum sched_room_found found;
-	uint32_t actions = 4, victims = 0;
+	uint32_t actions = 4, count, keep = SHORT_LIST, victims = 0;
 
 	if (!sched_room(s, 4))
 		return SCHED_ROOM_LATER;
 	sched_lacking(s, m, blocks, need);
 	if (sched_satisfied(s, need))
 		return SCHED_ROOM;
-	for (uint32_t i = 0; i < s->holder_count; i++) {
-		struct sched_model *v = &s->models[s->holders[i]];
-
-		v->level = may_be_victim(s, v, m) && v->barrier == UINT64_MAX ? LEVELS : 0;
-		if (v->level)
-			sched_value(s, v, now_ns);
+	count = find_victims(s, m, need, budget < INFINITY, now_ns);
+	for (; keep < count; keep *= 2) {
+		select_victims(s, count, keep);
+		if (suffice(s, keep, need))
+			break;
 	}
-	found = choose(s, m, need, budget, idle_only);
+	count = CTN_MIN(count, keep);
+	found = choose(s, m, need, budget, count);
 	if (found != SCHED_ROOM)
 		return found;
-	for (uint32_t i = 0; i < s->holder_count; i++) {
-		struct sched_model *v = &s->models[s->holders[i]];
+	for (uint32_t i = 0; i < count; i++) {
+		const struct sched_model *v = &s->models[s->order[i]];
 
-		if (v->level == LEVELS || !may_be_victim(s, v, m) || v->barrier != UINT64_MAX) {
-			v->level = LEVELS;
-		} else {
-			actions += v->rank_count;
-			s->order[victims++] = s->holders[i];
-		}
+		if (v->level == LEVELS)
+			continue;
+		actions += v->rank_count;
+		s->order[victims++] = s->order[i];
 	}
-	if (drain(s, m, now_ns) || !sched_room(s, actions))
+	if (drain(s, m, victims, now_ns) || !sched_room(s, actions))
 		return SCHED_ROOM_LATER;
 	actions = s->action_count;
 	for (uint32_t i = 0; i < victims; i++)

@@ -3,6 +3,7 @@
 #include "sched/state.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -153,6 +154,7 @@ int ctn_sched_add_model(struct ctn_sched *s, const struct ctn_sched_model *model
 				  .max_steps = CTN_MAX(model->max_steps, 1u),
 				  .shares = NO_SHARE,
 				  .priority = model->priority,
+				  .weight = exp2(model->priority),
 				  .host_bytes = model->host_bytes,
 				  .key_ns = INT64_MAX,
 				  .barrier = UINT64_MAX,
@@ -336,9 +338,11 @@ uint32_t ctn_sched_event(struct ctn_sched *s, uint64_t now_ns, const struct ctn_
 		sched_note(s, m);
 		break;
 	case CTN_EV_PIN:
+		s->pinned_count += !m->pinned;
 		m->pinned = true;
 		break;
 	case CTN_EV_UNPIN:
+		s->pinned_count -= m->pinned;
 		m->pinned = false;
 		break;
 	case CTN_EV_DEVICE_LOST:

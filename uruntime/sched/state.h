@@ -70,6 +70,7 @@ struct sched_model {
 	uint32_t max_sequences;
 	uint32_t max_steps;
 	int32_t priority;
+	double weight; /* two to the power of its priority */
 	uint64_t host_bytes;
 	uint64_t devices;     /* bit set of its ranks' devices */
 	uint64_t first_stage; /* of those of stage 0 */
@@ -90,7 +91,9 @@ struct sched_model {
 	double served_s;         /* computation that it had, by its share: its virtual time */
 	uint32_t holder, waiter; /* where it is in those lists; NO_PLACE */
 	/* Scratch of room.c: what the loss is computed from; how much it keeps. */
-	double chance;
+	double chance, score;
+	double hazard; /* chance of a request, as of hazard_ns */
+	uint64_t hazard_ns;
 	uint32_t level;
 	bool stepped; /* scratch of steps.c */
 	bool in_vain; /* of default.c: no room in this decision, whatever is dropped */
@@ -111,6 +114,7 @@ struct sched_model {
 	struct sched_gaps gaps;
 	/* On the device that has, or lacks, the most of it: all its weights; what is missing. */
 	uint64_t whole_bytes, missing_bytes;
+	uint64_t kept_bytes; /* on all its devices */
 	uint64_t load_bytes; /* of the load that runs: the most on one device */
 	uint64_t load_started_ns, load_due_ns;
 	double step_s;     /* average of its steps; 0: none yet */
@@ -142,7 +146,7 @@ struct ctn_sched {
 	uint32_t share_count, share_cap;
 	uint64_t stamp;
 	struct sched_model *models;
-	uint32_t model_count, max_models;
+	uint32_t model_count, max_models, pinned_count;
 	struct sched_request *requests;
 	uint32_t max_requests;
 	uint64_t arrivals;
