@@ -323,21 +323,17 @@ static int memfd_again(void)
 	return err ? err : arg.fd;
 }
 
-/* Maps the first frame as a reader does. */
-static int map_view(int reader)
+static int map_once(uint8_t **map, int from, uint64_t bytes, int protection)
 {
-	void *at = mmap(NULL, 2 * UNIT, PROT_READ, MAP_SHARED, reader, 0);
-
-	if (at == MAP_FAILED)
-		return -errno;
-	munmap(at, 2 * UNIT);
-	return 0;
+	*map = mmap(NULL, bytes, protection, MAP_SHARED, from, 0);
+	return *map == MAP_FAILED ? -errno : 0;
 }
 
 TEST(adopted_pool)
 {
 	struct computron_ref ref;
 	int memfd, reader;
+	uint8_t *map;
 
 	setup();
 	control = must_control();
@@ -358,7 +354,9 @@ TEST(adopted_pool)
 	EQUAL(frame_alloc(fd, 1, 2 * UNIT, 0, &ref), 0, "alloc");
 	EQUAL(frame_seal(fd, ref, 0), 0, "seal");
 	reader = pool_open("adopted", 0);
-	EACH_NTH("mmap by a reader", map_view(reader), );
+	EACH_NTH("mmap by a reader", map_once(&map, reader, 2 * UNIT, PROT_READ),
+		 munmap(map, 2 * UNIT));
+	EQUAL(must_stat(fd).leased, 0, "leased");
 	close(reader);
 	EACH_NTH("evict", frame_evict(fd, ref), {
 		EQUAL(frame_alloc(fd, 1, 2 * UNIT, 0, &ref), 0, "alloc");
@@ -389,12 +387,6 @@ TEST(dma_buf)
 	must_be_empty();
 }
 
-static int map_once(uint8_t **map, int protection)
-{
-	*map = mmap(NULL, POOL, protection, MAP_SHARED, fd, 0);
-	return *map == MAP_FAILED ? -errno : 0;
-}
-
 TEST(mmap_and_faults)
 {
 	struct computron_ref ref;
@@ -402,8 +394,9 @@ TEST(mmap_and_faults)
 	int reader, zero = open("/dev/zero", O_RDONLY);
 
 	with_pool();
-	EACH_NTH("mmap by a writer", map_once(&map, PROT_READ | PROT_WRITE), munmap(map, POOL));
-	CHECK(!map_once(&map, PROT_READ | PROT_WRITE), "mmap");
+	EACH_NTH("mmap by a writer", map_once(&map, fd, POOL, PROT_READ | PROT_WRITE),
+		 munmap(map, POOL));
+	CHECK(!map_once(&map, fd, POOL, PROT_READ | PROT_WRITE), "mmap");
 	EQUAL(frame_alloc(fd, 1, UNIT, COMPUTRON_ALLOC_RESERVE, &ref), 0, "alloc");
 	/* A fault that finds no memory: the system call's -EFAULT. */
 	EACH_NTH("fault by a writer", read(zero, map + frame_offset(ref), 8) < 0 ? -errno : 0,
@@ -413,6 +406,6 @@ TEST(mmap_and_faults)
 	reader = open_again(0);
 	close(fd);
 	fd = reader;
-	EACH_NTH("mmap by a reader", map_once(&map, PROT_READ), munmap(map, POOL));
+	EACH_NTH("mmap by a reader", map_once(&map, fd, POOL, PROT_READ), munmap(map, POOL));
 	must_be_empty();
 }

@@ -67,7 +67,10 @@ static uint64_t number(void)
 
 static int files[SLOTS]; /* descriptors that this process plays with; -1: none */
 static struct computron_ref refs[SLOTS];
-static uint8_t *maps[SLOTS];
+static struct {
+	uint8_t *at;
+	uint64_t bytes;
+} maps[SLOTS];
 static int memfd; /* of huge pages, to be adopted */
 static uint64_t counts[REQUESTS], well[REQUESTS];
 
@@ -246,7 +249,9 @@ static void one_call(void)
 
 static void one_other_thing(int pins)
 {
-	uint8_t **map = &maps[below(SLOTS)];
+	size_t which = below(SLOTS);
+	uint8_t **map = &maps[which].at;
+	uint64_t *bytes = &maps[which].bytes;
 	int *file = slot();
 	struct pollfd poller = {.fd = *file, .events = POLLIN};
 
@@ -262,24 +267,26 @@ static void one_other_thing(int pins)
 	case 2:
 	case 3:
 		if (*map)
-			munmap(*map, POOL);
-		*map = mmap(NULL, POOL, below(2) ? PROT_READ : PROT_READ | PROT_WRITE, MAP_SHARED,
-			    *file, 0);
+			munmap(*map, *bytes);
+		/* All, or what may be of one frame. */
+		*bytes = below(2) ? POOL : UNIT;
+		*map = mmap(NULL, *bytes, below(2) ? PROT_READ : PROT_READ | PROT_WRITE, MAP_SHARED,
+			    *file, (off_t)(*bytes == POOL ? 0 : below(POOL / UNIT) * UNIT));
 		if (*map == MAP_FAILED)
 			*map = NULL;
 		break;
 	case 4:
 	case 5:
 		if (*map)
-			touch(*map + below(POOL));
+			touch(*map + below(*bytes));
 		break;
 	case 6:
 		if (*map)
-			touch_write(*map + below(POOL));
+			touch_write(*map + below(*bytes));
 		break;
 	case 7:
 		if (*map)
-			madvise(*map + below(POOL / 4096) * 4096, 4096, (int)below(26));
+			madvise(*map + below(*bytes / 4096) * 4096, 4096, (int)below(26));
 		break;
 	case 8:
 		poll(&poller, 1, 0);
@@ -288,11 +295,11 @@ static void one_other_thing(int pins)
 		break;
 	case 9:
 		if (*map)
-			mprotect(*map + below(POOL / 4096) * 4096, 4096, (int)below(8));
+			mprotect(*map + below(*bytes / 4096) * 4096, 4096, (int)below(8));
 		break;
 	case 10:
 		if (*map && below(2))
-			pin(pins, *map + below(POOL / 4096) * 4096, 4096, below(2));
+			pin(pins, *map + below(*bytes / 4096) * 4096, 4096, below(2));
 		else
 			ioctl(pins, CTN_TEST_DROP);
 		break;

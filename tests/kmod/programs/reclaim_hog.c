@@ -2,7 +2,8 @@
 /*
  * A process that needs more memory than there is, beside a pool of CLEAN frames. Without the
  * shrinker (switched off) it is killed; with it, it finishes: what was evicted is at most what it
- * needed and a batch, the floor holds, leased and pinned frames are intact.
+ * needed and a batch (it may be less: some memory was free), the floor holds, leased and pinned
+ * frames are intact.
  */
 #include "pin.h"
 #include "pool.h"
@@ -42,14 +43,20 @@ static uint64_t free_memory(void)
 
 #define PARAMETERS "/sys/module/computron/parameters/"
 
-/* A pool that leaves about 160 MiB of the guest, full of CLEAN frames. */
+/* A pool that leaves about 160 MiB of the guest, full of CLEAN frames: who then needs X bytes has
+ * them when X - 160 MiB are evicted, or somewhat less, for caches that the kernel gives up first.
+ */
 static void setup(const char *name, bool shrink)
 {
 	uint64_t available = free_memory();
+	char limit[32];
 
 	CHECK(available > 400 * MIB, "only %llu MiB are free",
 	      (unsigned long long)(available / MIB));
 	pool_bytes = (available - 160 * MIB) / FRAME * FRAME;
+	/* That may be more than the module allows by default. */
+	snprintf(limit, sizeof(limit), "%llu", (unsigned long long)pool_bytes);
+	must_write(PARAMETERS "max_bytes", limit);
 	must_write(PARAMETERS "reclaim", shrink ? "Y" : "N");
 	fd = pool_create(name, pool_bytes, 0, FLOOR, 0);
 	CHECK(fd >= 0, "%d", fd);
