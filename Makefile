@@ -12,6 +12,7 @@
 #   make check-mutants   planted faults, each of which a test must catch (needs nothing built)
 #   make check-fuzz      the parsers' fuzz targets (FUZZ_SECONDS=60 of search each; 0: inputs alone)
 #   make bench           stage beside fio on a disk made of memory (as root)
+#   make bench-swap      the bars of switches, uplinks and first tokens (five minutes, alone on the machine)
 #   make check-kmod      the module on real kernels in QEMU (more in tests/kmod/kmod.mk)
 #   make sim-report      the scheduler against its bars: tools/sim-report.md
 #   make lint            formatting, folder arrows, length of files, scripts
@@ -231,10 +232,13 @@ check-ref: $(VENV)/.ready
 	@$(VENV)/bin/python tests/ref/check_transformers.py
 
 # The stage beside fio on a disk made of memory, and its table of methods and providers (as root).
-.PHONY: bench
+.PHONY: bench bench-swap
 bench:
 	$(SUB) VARIANT=release -j$(JOBS) all
 	@BUILD_ROOT=$(BUILD_ROOT) tools/bench-ram
+bench-swap:
+	$(SUB) VARIANT=release -j$(JOBS) all
+	@BUILD_ROOT=$(BUILD_ROOT) tools/bench-bars
 
 .PHONY: clean
 clean:
