@@ -15,6 +15,24 @@ BATCH_S = 0.0574  # a batch of OPT-13B at tp=2 pp=2 on the cluster
 LINK = 26e9
 RANK = 6.83e9
 THREE = ("--resident", "2", "--max-batch", "8")
+LOAD_S = RANK / LINK + 0.001
+QUANTUM_S = 4 * LOAD_S  # sched/room.c
+
+
+def csv(folder, lines):
+    path = os.path.join(folder, "trace.csv")
+    with open(path, "w", encoding="utf-8") as f:
+        f.writelines(f"{line}\n" for line in lines)
+    return f"csv:{path}"
+
+
+def cluster(folder, *lines):
+    """The one that is built in, and more."""
+    path = os.path.join(folder, "cluster.yaml")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(f"devices: 4\nlink_bytes_per_s: 26G\nload_overhead_s: 0.001\nbatch_s: {BATCH_S}\n")
+        f.writelines(f"{line}\n" for line in lines)
+    return path
 
 
 def sim(*args):
@@ -84,6 +102,82 @@ def a_request_by_itself():
 
 
 @test
+def nobody_runs_on_for_longer_than_a_quantum_while_others_wait():
+    """On any seed and at any load: between loads, links stand idle for a quantum and the steps that end first, no longer. Speeds
+    are measured on loads of parts too, whose overhead weighs more: 5 %."""
+    seed = commit_seed() % 2**31
+    for rates, load in (("1,0.02,0.02,0.02", 50), ("2,0.2,0.2,0.2,0.2", 20), ("20,1,1,1,1,1,1", 1)):
+        args = ("--resident", "1" if load > 1 else "3", "--tokens", str(load), "--hours", "0.1", "--seed", str(seed))
+        turn = figures("default", f"gamma:rates={rates}", *args)["default"]["turn_wait_max_s"]
+        check(turn <= 1.05 * QUANTUM_S + 2 * BATCH_S, rates, turn)
+    plain = figures("default", "gamma:rates=1,0.02,0.02,0.02", "--resident", "1", "--tokens", "50", "--hours", "0.5", "--without",
+                    "pauses")["default"]
+    check(plain["turn_wait_max_s"] > 2 * QUANTUM_S, "what is drained takes longer:", plain["turn_wait_max_s"])
+
+
+@test
+def deadlines():
+    """Ten models are asked for at once, within a second: three loads and a batch are what there is time for."""
+    warm = [f"{5 * round + i / 2:g},{i}" for round in range(40) for i in range(10)]
+    with tempfile.TemporaryDirectory() as folder:
+        late = csv(folder, warm + [f"1000,{i}" for i in range(10)])
+        run = figures("default", late, "--resident", "3")["default"]
+        equal((run["refused"], run["requests"]), (0, 410))
+        check(run["max_s"] > 6 * LOAD_S, "some wait for the loads of others:", run["max_s"])
+        early = csv(folder, warm + [f"1000,{i},1" for i in range(10)])
+        run = figures("default", early, "--resident", "3")["default"]
+        equal(run["late"], 0)
+        # Those of the three that are there, and three loads.
+        check(4 <= run["refused"] <= 7, run["refused"])
+        # The earliest is the first, though its request came last.
+        order = csv(folder, ["0,0", "0.01,1", "0.02,2", "0.03,3,2"])
+        most = figures("default", order, "--resident", "4")["default"]["max_s_by_model"]
+        check(most[3] < most[1] < most[2], most)
+
+
+@test
+def priorities_and_pins():
+    with tempfile.TemporaryDirectory() as folder:
+        arrivals = csv(folder, ["0,0", "0.01,1", "0.02,2"])
+        plain = figures("default", arrivals, "--resident", "3", "--cluster", cluster(folder))["default"]["max_s_by_model"]
+        check(plain[1] < plain[2], plain)
+        better = figures("default", arrivals, "--resident", "3", "--cluster", cluster(folder, "priorities: [0, 0, 1]"))
+        most = better["default"]["max_s_by_model"]
+        check(most[2] < most[1], most)
+        # A pinned model is loaded once; the others take turns in the room for one.
+        turns = csv(folder, [f"{2 * i},{(i // 3) % 3}" for i in range(90)])
+        for lines, swaps in (((), 30), (("pinned: [0]",), 21)):
+            run = figures("lru", turns, "--resident", "2", "--cluster", cluster(folder, *lines))["lru"]
+            equal(run["swaps"], swaps, lines)
+
+
+@test
+def staging_ahead_of_requests():
+    """Half of the models are in the pool; each is asked for every twelve seconds or so."""
+    args = ("--model", "bytes=5000000000", "--resident", "3", "--host-bytes", "50%", "--hours", "0.5", "--seed", "3")
+    workload = "gamma:models=12,rate=1,cv=0.25"
+    ahead = figures("default", workload, *args)["default"]
+    plain = figures("default", workload, *args, "--without", "stage-ahead")["default"]
+    check(ahead["bytes_staged_ahead"] > 0.5 * ahead["bytes_staged"], ahead)
+    equal(plain["bytes_staged_ahead"], 0)
+    check(ahead["mean_s"] < 0.5 * plain["mean_s"], ahead["mean_s"], plain["mean_s"])
+    # With everything in the pool there is nothing to stage.
+    whole = figures("default", workload, *args[:4], "--hours", "0.1")["default"]
+    equal(whole["bytes_staged"], 0)
+
+
+@test
+def a_decision_is_quick():
+    """With 1,000 models and 10,000 requests, by processor time."""
+    for pool in ((), ("--pool-unknown",)):
+        run = tool("bench", "sched", "--decisions", "20000" if SLOW else "100000", "--json", *pool)
+        equal(run.returncode, 0, run.stderr)
+        figure = json.loads(run.stdout)
+        check(figure["models"] == 1000 and figure["queued_mean"] > 8000, figure)
+        check(SLOW or figure["mean_us"] <= 50, figure)
+
+
+@test
 def the_same_seed_gives_the_same_figures():
     args = ("lru,default,computron2023-c,computron2023-s,clairvoyant,resident", "gamma:rates=10,1,1,cv=4", *THREE)
     first = figures(*args, "--seed", "7", "--hours", "0.05")
@@ -122,6 +216,8 @@ def what_is_wrong_is_said():
         (("--workload", "csv:/no/such/file", *THREE), "/no/such/file"),
         (("--workload", "gamma:rates=1,1,1"), "--resident"),
         (("--workload", "gamma:rates=1,1,1", "--policy", "fortune", *THREE), "fortune"),
+        (("--workload", "gamma:rates=1,1,1", "--without", "luck", *THREE), "luck"),
+        (("--workload", "gamma:rates=1,1,1", "--host-bytes", "10%", *THREE), "pool"),
         (("--workload", "gamma:rates=1,1,1", "--cluster", "/no/such/cluster", *THREE), "/no/such/cluster"),
     ):
         run = tool("sim", *args)
