@@ -43,11 +43,16 @@ static const struct command {
 	 "how fast a file comes into host memory, beside fio; --table: by every method and "
 	 "provider",
 	 ctn_tool_bench},
+	{"bench",
+	 "sched [--models N] [--requests N] [--decisions N] [--policy NAME] [--pool-unknown] "
+	 "[--json]",
+	 "the processor time of one decision of the scheduler", ctn_tool_bench},
 	{"sim",
 	 "--workload SPEC [--policy NAME[,NAME...]] [--cluster NAME|FILE] [--model SPEC] [--tp N]\n"
 	 "        [--pp N] (--resident N | --resident-bytes P%) [--max-batch N] [--seed N] "
 	 "[--hours H]\n"
-	 "        [--svg FILE] [--json] | --calibrate",
+	 "        [--tokens N] [--host-bytes P%] [--without pauses|load-ahead|stage-ahead]\n"
+	 "        [--svg FILE] [--json] | --calibrate | --replay FILE [--json]",
 	 "policies side by side under a virtual clock; SPEC: gamma:rates=R,...,cv=C,\n"
 	 "        azure:FILE,models=N[,zipf=S], servegen:DIR,rate=R, csv:FILE",
 	 ctn_tool_sim},
