@@ -7,6 +7,7 @@
 #include "test.h"
 #include "sched/sched.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define MODELS   8
@@ -19,7 +20,7 @@ enum phase { FREE, WAITING, ADMITTED, STEPPING, REFUSED };
 
 struct mode {
 	const char *policy;
-	bool parts, cancels, pool_known, exclusive, pauses, stages, deadlines;
+	bool parts, cancels, pool_known, exclusive, pauses, stages, deadlines, grows;
 	uint32_t max_steps;
 };
 
@@ -32,14 +33,14 @@ struct world {
 	enum ctn_sched_state state[MODELS];
 	bool cancelled[MODELS], pinned[MODELS];
 	enum phase phase[REQUESTS];
-	uint32_t model_of[REQUESTS], blocks[REQUESTS], step_of[REQUESTS];
+	uint32_t model_of[REQUESTS], blocks[REQUESTS], most[REQUESTS], step_of[REQUESTS];
 	uint32_t first_step[MODELS], newest_step[MODELS], advanced[MODELS];
 	uint64_t due[MODELS];           /* of its load */
 	uint64_t missing[MODELS], pool; /* in the pool; its capacity */
 	uint32_t staging;               /* a model, or MODELS */
 	uint64_t stage_bytes;
 	uint64_t deadline[REQUESTS];
-	uint32_t stages, host_drops, pauses, late;
+	uint32_t stages, host_drops, pauses, late, preemptions;
 	uint32_t drops, tails, cancels, loads, loads_ahead;
 };
 
@@ -150,6 +151,7 @@ static void obey(struct world *w, const struct ctn_sched_action *a)
 	case CTN_ACT_STEP:
 		CU_ASSERT(w->steps[m] < w->mode->max_steps && count(w, m, ADMITTED) > 0);
 		CU_ASSERT_NOT_EQUAL(w->state[m], CTN_SCHED_ABSENT);
+		CU_ASSERT(blocks_held(w, m) <= w->budget[m]);
 		w->steps[m]++;
 		w->newest_step[m]++;
 		for (uint32_t q = 0; q < REQUESTS; q++) {
@@ -167,10 +169,13 @@ static void obey(struct world *w, const struct ctn_sched_action *a)
 		w->stages++;
 		break;
 	case CTN_ACT_PREEMPT:
-		/* Paused, and shut out by what was pinned. */
-		CU_ASSERT(w->mode->pauses && w->state[m] == CTN_SCHED_ABSENT);
-		CU_ASSERT_EQUAL(w->phase[a->request], ADMITTED);
+		CU_ASSERT_EQUAL_FATAL(w->phase[a->request], ADMITTED);
+		CU_ASSERT_EQUAL(w->steps[m], 0);
+		/* KV runs out; or it is paused, and shut out by what was pinned. */
+		CU_ASSERT((w->mode->grows && blocks_held(w, m) > w->budget[m]) ||
+			  (w->mode->pauses && w->state[m] == CTN_SCHED_ABSENT));
 		w->phase[a->request] = WAITING;
+		w->preemptions++;
 		break;
 	case CTN_ACT_DROP_HOST:
 		CU_FAIL("nobody said that this is possible");
@@ -246,21 +251,29 @@ static void done(struct world *w, uint32_t q)
 	tell(w, (struct ctn_sched_event){.type = CTN_EV_REQUEST_DONE, .request = q});
 }
 
+/* When the next request comes; it need not be right. */
+static uint64_t says_the_oracle(void *arg, uint32_t model)
+{
+	return model == 0 ? UINT64_MAX : (1 + model) * 100000000ull;
+}
+
 static void make(struct world *w, const struct mode *mode, uint64_t *seed)
 {
 	static const uint64_t granules[DEVICES] = {GRANULE, GRANULE};
-	struct ctn_sched_config cfg = {.policy = mode->policy,
-				       .device_count = DEVICES,
-				       .device_bytes = w->capacity,
-				       .granules = granules,
-				       .max_models = MODELS,
-				       .max_requests = REQUESTS,
-				       .partial_drops = mode->parts,
-				       .cancels = mode->cancels,
-				       .host_known = mode->pool_known,
-				       .pauses = mode->pauses,
-				       .stages = mode->stages,
-				       .exclusive_steps = mode->exclusive};
+	struct ctn_sched_config cfg = {
+		.policy = mode->policy,
+		.device_count = DEVICES,
+		.device_bytes = w->capacity,
+		.granules = granules,
+		.max_models = MODELS,
+		.max_requests = REQUESTS,
+		.partial_drops = mode->parts,
+		.cancels = mode->cancels,
+		.host_known = mode->pool_known,
+		.pauses = mode->pauses,
+		.stages = mode->stages,
+		.exclusive_steps = mode->exclusive,
+		.next_arrival = strcmp(mode->policy, "clairvoyant") == 0 ? says_the_oracle : NULL};
 
 	uint64_t all = 0;
 
@@ -329,6 +342,14 @@ static void step_ends(struct world *w, uint32_t m, uint64_t *seed)
 		if (w->phase[q] == STEPPING && w->model_of[q] == m && w->step_of[q] == step &&
 		    rnd(seed) % 3)
 			done(w, q);
+	}
+	/* What is left may need more before its next step. */
+	for (uint32_t q = 0; q < REQUESTS; q++) {
+		if (w->phase[q] == STEPPING && w->model_of[q] == m && w->step_of[q] == step &&
+		    w->blocks[q] < w->most[q])
+			tell(w, (struct ctn_sched_event){.type = CTN_EV_KV,
+							 .request = q,
+							 .kv_blocks = ++w->blocks[q]});
 	}
 	/* The others go on. */
 	for (uint32_t q = 0; q < REQUESTS; q++) {
@@ -410,7 +431,9 @@ static void random_run(const struct mode *mode, uint64_t seed, struct world *w)
 		if (r < 40 && w->phase[q] == FREE) {
 			w->phase[q] = WAITING;
 			w->model_of[q] = m;
-			w->blocks[q] = 1 + rnd(&seed) % 6;
+			w->most[q] = w->blocks[q] = 1 + rnd(&seed) % 6;
+			if (mode->grows)
+				w->most[q] += rnd(&seed) % 12;
 			w->deadline[q] = mode->deadlines && rnd(&seed) % 2
 						 ? w->now + rnd(&seed) % (1u << 30) * 8ull
 						 : 0;
@@ -418,7 +441,8 @@ static void random_run(const struct mode *mode, uint64_t seed, struct world *w)
 							 .model = m,
 							 .request = q,
 							 .deadline_ns = w->deadline[q],
-							 .kv_blocks = w->blocks[q]});
+							 .kv_blocks = w->most[q],
+							 .kv_first = w->blocks[q]});
 		} else if (r < 45 && (w->phase[q] == WAITING || w->phase[q] == ADMITTED)) {
 			done(w, q);
 		} else if (r < 46) {
@@ -452,6 +476,8 @@ static void test_random_events_under_every_policy(void)
 {
 	static const struct mode modes[] = {
 		{.policy = "lru", .max_steps = 1},
+		{.policy = "lru", .grows = true, .max_steps = 1},
+		{.policy = "lru", .grows = true, .max_steps = 2},
 		{.policy = "lru", .pool_known = true, .exclusive = true, .max_steps = 2},
 		{.policy = "default", .max_steps = 1},
 		{.policy = "default", .parts = true, .cancels = true, .max_steps = 1},
@@ -467,7 +493,32 @@ static void test_random_events_under_every_policy(void)
 		 .pool_known = true,
 		 .exclusive = true,
 		 .max_steps = 2},
+		{.policy = "default", .grows = true, .max_steps = 2},
 		{.policy = "default", .parts = true, .pauses = true, .max_steps = 1},
+		{.policy = "clairvoyant",
+		 .parts = true,
+		 .cancels = true,
+		 .pool_known = true,
+		 .pauses = true,
+		 .grows = true,
+		 .max_steps = 1},
+		{.policy = "default",
+		 .parts = true,
+		 .cancels = true,
+		 .pool_known = true,
+		 .pauses = true,
+		 .deadlines = true,
+		 .stages = true,
+		 .grows = true,
+		 .max_steps = 1},
+		{.policy = "default",
+		 .parts = true,
+		 .cancels = true,
+		 .pool_known = true,
+		 .exclusive = true,
+		 .pauses = true,
+		 .grows = true,
+		 .max_steps = 2},
 		{.policy = "default", .pauses = true, .deadlines = true, .max_steps = 1},
 		{.policy = "default",
 		 .parts = true,
@@ -488,11 +539,14 @@ static void test_random_events_under_every_policy(void)
 		 .max_steps = 2},
 	};
 
+	/* What two paused models do to each other shows in one run of thousands. */
+	uint64_t seeds = getenv("CTN_LONG") ? 1000 : 40;
+
 	for (size_t i = 0; i < CTN_ARRAY_LEN(modes); i++) {
 		uint32_t drops = 0, tails = 0, cancels = 0, ahead = 0;
-		uint32_t pauses = 0, late = 0, stages = 0, host_drops = 0;
+		uint32_t pauses = 0, late = 0, stages = 0, host_drops = 0, preemptions = 0;
 
-		for (uint64_t seed = 1; seed <= 12; seed++) {
+		for (uint64_t seed = 1; seed <= seeds; seed++) {
 			struct world w;
 
 			random_run(&modes[i], seed, &w);
@@ -504,6 +558,7 @@ static void test_random_events_under_every_policy(void)
 			late += w.late;
 			stages += w.stages;
 			host_drops += w.host_drops;
+			preemptions += w.preemptions;
 		}
 		/* The run has seen what it is about. */
 		CU_ASSERT(drops + tails > 100);
@@ -512,6 +567,7 @@ static void test_random_events_under_every_policy(void)
 		CU_ASSERT_EQUAL(late > 0, modes[i].deadlines);
 		CU_ASSERT_EQUAL(stages > 0, modes[i].stages);
 		CU_ASSERT_EQUAL(host_drops > 0, modes[i].stages);
+		CU_ASSERT(!modes[i].grows || preemptions > 0);
 		CU_ASSERT_EQUAL(ahead > 0, modes[i].cancels && modes[i].pool_known);
 		CU_ASSERT_EQUAL(cancels > 0, modes[i].cancels && modes[i].pool_known);
 	}

@@ -62,19 +62,19 @@ bool sched_fits(const struct ctn_sched *s, const struct sched_model *m, uint32_t
 void sched_lacking(const struct ctn_sched *s, const struct sched_model *m, uint32_t blocks,
 		   uint64_t need[CTN_SCHED_MAX_DEVICES])
 {
-	uint64_t there[CTN_SCHED_MAX_DEVICES];
+	uint64_t had[CTN_SCHED_MAX_DEVICES];
 
 	for (uint32_t d = 0; d < s->device_count; d++)
 		need[d] = 0;
-	for (uint32_t r = 0; r < m->rank_count; r++)
-		need[m->ranks[r].device] +=
-			sched_rank_charge(s, m, r, blocks) - sched_held(s, m, r);
-	sched_there_already(s, m, there);
+	sched_there_already(s, m, had);
+	/* A paused model may hold more KV than it asks for. */
+	for (uint32_t r = 0; r < m->rank_count; r++) {
+		need[m->ranks[r].device] += sched_rank_charge(s, m, r, blocks);
+		had[m->ranks[r].device] += sched_held(s, m, r);
+	}
 	for (uint32_t d = 0; d < s->device_count; d++) {
-		uint64_t free_bytes = s->device_bytes[d] - (s->charged[d] - s->common[d]);
-
-		need[d] -= there[d];
-		need[d] = need[d] > free_bytes ? need[d] - free_bytes : 0;
+		had[d] += s->device_bytes[d] - (s->charged[d] - s->common[d]);
+		need[d] -= CTN_MIN(need[d], had[d]);
 	}
 }
 

@@ -136,8 +136,13 @@ static bool goes_on(const struct ctn_sched *s, const struct sched_model *m)
 	return false;
 }
 
-/* Nobody who is paused there fits beside what the others hold for their paused requests: the last
- * of them in the order gives the KV of its youngest one back. */
+static bool anyone(const struct sched_model *m)
+{
+	return true;
+}
+
+/* Nobody who is paused there fits beside what the others hold for their paused requests: KV that
+ * nobody uses leaves, else the last of them in the order gives that of its youngest one back. */
 static bool give_way(struct ctn_sched *s, const struct sched_model *m)
 {
 	struct sched_model *last = NULL;
@@ -145,6 +150,8 @@ static bool give_way(struct ctn_sched *s, const struct sched_model *m)
 
 	if (goes_on(s, m) || !sched_room(s, 2))
 		return false;
+	if (sched_kv_trim(s, m, anyone))
+		return true;
 	for (uint32_t i = 0; i < s->waiter_count; i++) {
 		const struct sched_waiter *w = &s->waiters[i];
 		struct sched_model *o = &s->models[w->model];
@@ -247,4 +254,5 @@ const struct sched_policy sched_policy_clairvoyant = {.name = "clairvoyant",
 						      .foresees = true,
 						      .decide = decide,
 						      .admit = admit,
+						      .room_now = room_now,
 						      .host_need = sched_host_need};

@@ -46,7 +46,7 @@ bool sched_kv_trim(struct ctn_sched *s, const struct sched_model *m,
 		const struct sched_model *o = &s->models[i];
 
 		if (o == m || !of(o) || !(o->devices & m->devices) ||
-		    o->state != CTN_SCHED_RESIDENT || sched_steps(o) ||
+		    o->state == CTN_SCHED_LOADING || sched_steps(o) ||
 		    o->kv_budget <= o->kv_admitted || !sched_room(s, 1))
 			continue;
 		sched_kv_budget(s, i, o->kv_admitted);

@@ -243,12 +243,14 @@ static void decide(struct ctn_sched *s, uint64_t now_ns)
 
 	for (uint32_t d = 0; d < s->device_count; d++)
 		s->wanted[d] = UINT64_MAX;
-	for (uint32_t i = 0; i < s->model_count; i++) {
+	for (uint32_t i = 0; i < s->model_count; i++)
 		s->models[i].barrier = UINT64_MAX;
+	/* First: whom it pre-empts waits as well. */
+	sched_kv_settle(s, now_ns);
+	for (uint32_t i = 0; i < s->model_count; i++) {
 		if (s->models[i].queued && !s->models[i].lost)
 			s->order[waiting++] = i;
 	}
-	sched_kv_settle(s, now_ns);
 	sorted_by = s;
 	qsort(s->order, waiting, sizeof(*s->order), by_head);
 	for (uint32_t i = 0; i < waiting; i++)
