@@ -43,6 +43,13 @@ void ctn_doctor_examine(struct ctn_doctor *d)
 	d->count = 0;
 	ctn_doctor_disk(d);
 	ctn_doctor_memory(d);
+	/* Paths may be any bytes, JSON and a terminal not. */
+	for (uint32_t i = 0; i < d->count; i++) {
+		ctn_one_line(d->findings[i].asked);
+		ctn_one_line(d->findings[i].got);
+		ctn_one_line(d->findings[i].why);
+		ctn_one_line(d->findings[i].mend);
+	}
 }
 
 /* ---- telling ----------------------------------------------------------------------------- */
@@ -104,16 +111,36 @@ static int print_json(const struct ctn_doctor *d)
 	return 0;
 }
 
+/* ---- the pool ---------------------------------------------------------------------------- */
+
+enum ctn_doctor_state ctn_doctor_without(const struct ctn_doctor *d, const char *provider)
+{
+	return d->provider && strcmp(d->provider, provider) == 0 ? CTN_DOCTOR_BLOCKED
+								 : CTN_DOCTOR_WORSE;
+}
+
+/* The same word, which lives as long as the program. */
+static int find_provider(const char *name, const char **provider, struct ctn_err *err)
+{
+	for (uint32_t i = 0; (*provider = ctn_pool_provider_name(i)); i++) {
+		if (strcmp(*provider, name) == 0)
+			return 0;
+	}
+	return ctn_err_set(err, -ENOENT, "there is no provider \"%s\"", name);
+}
+
 /* ---- the command ------------------------------------------------------------------------- */
 
-static int parse_pool(const char *spec, uint64_t *bytes, struct ctn_err *err)
+static int parse_pool(struct ctn_doctor *d, const char *spec, struct ctn_err *err)
 {
-	struct ctn_pool_config cfg = {.bytes = *bytes};
+	struct ctn_pool_config cfg = {.bytes = d->pool_bytes};
 	struct ctn_opts opts;
 	int rc = ctn_pool_parse_spec(spec, &opts, &cfg, err);
 
+	if (rc == 0 && cfg.provider)
+		rc = find_provider(cfg.provider, &d->provider, err);
 	ctn_opts_free(&opts);
-	*bytes = cfg.bytes;
+	d->pool_bytes = cfg.bytes;
 	return rc ? ctn_err_prefix(err, "--pool") : 0;
 }
 
@@ -133,7 +160,7 @@ static int parse_options(int argc, char **argv, struct ctn_doctor *d, bool *json
 		if (c == 'm')
 			d->models_dir = optarg;
 		else if (c == 'P')
-			rc = parse_pool(optarg, &d->pool_bytes, err);
+			rc = parse_pool(d, optarg, err);
 		else if (c == 'j')
 			*json = true;
 		else

@@ -31,6 +31,7 @@ struct ctn_doctor {
 	const char *root;       /* in front of the paths of /proc and /sys; "" in service */
 	const char *models_dir; /* NULL: not looked at */
 	uint64_t pool_bytes;    /* what the pool would take */
+	const char *provider;   /* that the pool has to be of; NULL: the best that works */
 	const struct ctn_kmod_sys *kmod_sys; /* NULL: the real calls */
 	struct ctn_finding findings[CTN_FINDINGS_MAX];
 	uint32_t count;
@@ -39,6 +40,8 @@ struct ctn_doctor {
 /* Looks at everything; root, models_dir and pool_bytes are set. */
 void ctn_doctor_examine(struct ctn_doctor *d);
 
+/* What it means that a provider does not work: BLOCKED when it is the one that was asked for. */
+enum ctn_doctor_state ctn_doctor_without(const struct ctn_doctor *d, const char *provider);
 /* Adds an OK finding of that name; doctor.c. */
 struct ctn_finding *ctn_doctor_add(struct ctn_doctor *d, const char *name);
 /* Makes it one that is not; why and mend are set by the caller. */

@@ -69,7 +69,7 @@ static void check_module(struct ctn_doctor *d)
 		bool refused = strstr(err.msg, "not permitted") != NULL;
 
 		snprintf(f->got, sizeof(f->got), "none");
-		ctn_doctor_judge(f, CTN_DOCTOR_WORSE, "%.380s", err.msg);
+		ctn_doctor_judge(f, ctn_doctor_without(d, "kmod"), "%.380s", err.msg);
 		snprintf(f->mend, sizeof(f->mend), "%s",
 			 refused ? "usermod -aG computron USER"
 				 : "make dkms-install && modprobe computron");
@@ -81,7 +81,8 @@ static void check_module(struct ctn_doctor *d)
 		 ctn_format_size(m.max_bytes, max));
 	if (d->pool_bytes <= left)
 		return;
-	ctn_doctor_judge(f, CTN_DOCTOR_WORSE, "the module's limit leaves %llu bytes for more pools",
+	ctn_doctor_judge(f, ctn_doctor_without(d, "kmod"),
+			 "the module's limit leaves %llu bytes for more pools",
 			 (unsigned long long)left);
 	snprintf(f->mend, sizeof(f->mend), "echo %llu > /sys/module/computron/parameters/max_bytes",
 		 (unsigned long long)(m.total_bytes + d->pool_bytes));
@@ -102,7 +103,7 @@ static void check_hugetlb(struct ctn_doctor *d)
 		 ctn_format_size(usable * CTN_EXTENT_ALIGN, size), (unsigned long long)usable);
 	if (usable >= pages)
 		return;
-	ctn_doctor_judge(f, CTN_DOCTOR_WORSE, "%s (HugePages_Free %llu)",
+	ctn_doctor_judge(f, ctn_doctor_without(d, "hugetlb"), "%s (HugePages_Free %llu)",
 			 free_pages ? "fewer huge pages are free than the pool takes"
 				    : "no huge pages reserved",
 			 (unsigned long long)free_pages);
@@ -160,7 +161,7 @@ static void check_thp(struct ctn_doctor *d)
 	if (rc == 0 && share > 0.99)
 		return;
 	if (rc) {
-		ctn_doctor_judge(f, CTN_DOCTOR_WORSE, "%.380s", err.msg);
+		ctn_doctor_judge(f, ctn_doctor_without(d, "thp"), "%.380s", err.msg);
 		snprintf(f->mend, sizeof(f->mend), "echo madvise > " THP);
 	} else {
 		ctn_doctor_judge(f, CTN_DOCTOR_WORSE, "memory is too fragmented");
@@ -221,8 +222,10 @@ static void check_memory(struct ctn_doctor *d, const char *info)
 	snprintf(f->got, sizeof(f->got), "%s", ctn_format_size(usable, size));
 	if (d->pool_bytes < CTN_EXTENT_ALIGN || d->pool_bytes > usable) {
 		ctn_doctor_judge(f, CTN_DOCTOR_BLOCKED, "%s",
-				 limit < total ? "the limit of a cgroup, and what is in use"
-					       : "other programs hold the rest");
+				 usable / 4 >= CTN_EXTENT_ALIGN && d->pool_bytes <= usable
+					 ? "a pool has one extent of 2 MiB at the least"
+				 : limit < total ? "the limit of a cgroup, and what is in use"
+						 : "other programs hold the rest");
 		snprintf(f->mend, sizeof(f->mend), "computrond --pool size=%lluM",
 			 (unsigned long long)CTN_MAX(usable / 4 / CTN_MIB, (uint64_t)2));
 	} else if (limit < total) {

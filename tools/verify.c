@@ -19,6 +19,7 @@ struct options {
 
 struct report {
 	const struct options *o;
+	char *dir; /* as it is shown: a path may be any bytes, JSON and a terminal not */
 	uint32_t parts;
 	struct ctn_verify_result result;
 	bool written;
@@ -82,7 +83,7 @@ static void print_text(const struct report *r)
 
 	if (r->failed)
 		return;
-	printf("%s: %s %u part%s, %s, at %s/s (%s)\n", r->o->dir,
+	printf("%s: %s %u part%s, %s, at %s/s (%s)\n", r->dir,
 	       r->written ? "wrote " CTN_MANIFEST_NAME " of" : "is what its manifest says:",
 	       r->parts, r->parts == 1 ? "" : "s", ctn_format_size(r->result.bytes, size),
 	       ctn_format_size((uint64_t)bytes_per_s(&r->result), rate),
@@ -92,7 +93,7 @@ static void print_text(const struct report *r)
 static int print_json(struct report *r)
 {
 	json_t *v = json_pack("{s:s, s:b, s:b, s:i, s:i, s:I, s:f, s:f, s:s, s:O}", "checkpoint",
-			      r->o->dir, "ok", r->failed == 0, "written", r->written, "parts",
+			      r->dir, "ok", r->failed == 0, "written", r->written, "parts",
 			      (int)r->parts, "parts_failed", (int)r->result.failed, "bytes",
 			      (json_int_t)r->result.bytes, "seconds",
 			      (double)r->result.nanoseconds / CTN_NSEC_PER_SEC, "gb_per_s",
@@ -146,10 +147,15 @@ int ctn_tool_verify(int argc, char **argv)
 
 	if (parse_options(argc, argv, &o))
 		return CTN_EXIT_USAGE;
-	if (o.json && !(r.failures = json_array())) {
+	r.dir = strdup(o.dir);
+	if (o.json)
+		r.failures = json_array();
+	if (!r.dir || (o.json && !r.failures)) {
 		fprintf(stderr, "computron verify: out of memory\n");
-		return CTN_EXIT_FAILED;
+		rc = -ENOMEM;
+		goto out;
 	}
+	ctn_one_line(r.dir);
 	if (verify(&r, &err))
 		report_failure(&r, err.msg);
 	if (o.json)
@@ -160,6 +166,8 @@ int ctn_tool_verify(int argc, char **argv)
 		rc = -errno;
 	if (rc)
 		fprintf(stderr, "computron verify: stdout: %s\n", strerror(-rc));
+out:
 	json_decref(r.failures);
+	free(r.dir);
 	return rc || r.failed ? CTN_EXIT_FAILED : 0;
 }

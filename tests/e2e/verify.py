@@ -91,6 +91,24 @@ def verify_finds_file_part_and_tensor():
 
 
 @test
+def a_folder_whose_name_is_no_text_is_reported_as_json():
+    parent = os.fsencode(folder())
+    path = os.path.join(parent, b"m\xff")
+    shutil.copytree(os.fsencode(copy(os.fsdecode(parent), "m")), path)
+    for options in (["--write"], []):
+        run = tool("verify", path, "--json", *options)
+        report = json.loads(run.stdout)
+        equal((run.returncode, run.stderr), (0, ""), "status")
+        check(report["checkpoint"].endswith("/m?"), report)
+    run = tool("verify", path + b"\xff", "--json")
+    report = json.loads(run.stdout)
+    equal((run.returncode, report["ok"], len(report["failures"])), (1, False, 1), "a folder that is not there")
+    run = tool("doctor", "--models-dir", path + b"\xff", "--json")
+    states = {f["name"]: f["state"] for f in json.loads(run.stdout)["findings"]}
+    equal((run.returncode, states["models-dir"]), (1, "blocked"), "doctor")
+
+
+@test
 def verify_shows_progress_on_a_terminal_only():
     path = copy(folder(), "m")
     write(path)

@@ -95,10 +95,12 @@ static const struct {
 } wrong_values[] = {
 	{"/format", NULL, -EINVAL, "format"},
 	{"/format", "2", -ENOTSUP, "format: expected 1, found 2"},
+	{"/format", "4294967297", -ENOTSUP, "format: expected 1, found 4294967297"},
 	{"/format", "\"1\"", -EINVAL, "the top"},
 	{"/format", "1.0", -EINVAL, "the top"},
 	{"/plan", NULL, -EINVAL, "plan"},
 	{"/plan", "7", -ESTALE, "plan: expected 1, found 7"},
+	{"/plan", "4294967297", -ESTALE, "plan: expected 1, found 4294967297"},
 	{"/plan", "null", -EINVAL, "the top"},
 	{"/surprise", "1", -EINVAL, "surprise"},
 	{"/files", NULL, -EINVAL, "files"},
@@ -222,6 +224,21 @@ static void test_what_is_no_manifest_is_refused(void)
 	free(dir);
 }
 
+/* A small checkpoint has a small manifest: a large one is not even parsed, which would take many
+ * times its size in memory. */
+static void test_what_is_too_large_is_refused_unread(void)
+{
+	char *dir = copy_folder(gen_write(&small)), path[PATH_MAX];
+	struct ctn_err err = {0};
+
+	write_manifest(dir);
+	CU_ASSERT_EQUAL(open_and_plan(dir, &err), 0);
+	/* A hole reads as zeros, which would not be JSON. */
+	CU_ASSERT_EQUAL(truncate(gen_path(path, dir, CTN_MANIFEST_NAME), 4 << 20), 0);
+	expect_refused(dir, -EFBIG, "expected at most", "a manifest of 4 MiB");
+	free(dir);
+}
+
 static void test_writing_leaves_nothing_beside_it(void)
 {
 	char *dir = copy_folder(gen_write(&small)), path[PATH_MAX];
@@ -269,4 +286,5 @@ static void test_changed_texts_are_stale(void)
 CTN_TESTS("checkpoint_manifest", CTN_TEST(test_written_and_read_back),
 	  CTN_TEST(test_every_wrong_value_is_refused_by_name),
 	  CTN_TEST(test_what_is_no_manifest_is_refused),
+	  CTN_TEST(test_what_is_too_large_is_refused_unread),
 	  CTN_TEST(test_writing_leaves_nothing_beside_it), CTN_TEST(test_changed_texts_are_stale))

@@ -242,6 +242,21 @@ static void test_reserved_huge_pages(void)
 	CU_ASSERT_TRUE(found(&d, "huge pages", CTN_DOCTOR_OK, "8.00 MiB (4 pages)", "", ""));
 }
 
+/* What the daemon could do without, until it is asked for by name. */
+static void test_a_provider_by_name(void)
+{
+	const char *root = ctn_root_new("named");
+	struct ctn_doctor d = {.root = root, .pool_bytes = 10 * CTN_MIB, .provider = "hugetlb"};
+
+	ctn_doctor_examine(&d);
+	CU_ASSERT_TRUE(found(&d, "huge pages", CTN_DOCTOR_BLOCKED, "0 B", "no huge pages reserved",
+			     "vm.nr_hugepages=5"));
+	d.provider = "plain";
+	ctn_doctor_examine(&d);
+	CU_ASSERT_TRUE(found(&d, "huge pages", CTN_DOCTOR_WORSE, "0 B", "no huge pages reserved",
+			     "vm.nr_hugepages=5"));
+}
+
 static void test_limits(void)
 {
 	const char *root = ctn_root_new("limits");
@@ -289,4 +304,5 @@ static void test_folders_without_checkpoints(void)
 CTN_TESTS("tools_doctor", CTN_TEST(test_this_machine), CTN_TEST(test_no_io_uring),
 	  CTN_TEST(test_small_memlock_limit), CTN_TEST(test_o_direct_is_refused),
 	  CTN_TEST(test_no_huge_pages_and_no_node), CTN_TEST(test_reserved_huge_pages),
-	  CTN_TEST(test_limits), CTN_TEST(test_folders_without_checkpoints))
+	  CTN_TEST(test_a_provider_by_name), CTN_TEST(test_limits),
+	  CTN_TEST(test_folders_without_checkpoints))

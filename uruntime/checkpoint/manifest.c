@@ -20,7 +20,11 @@
 #include <sys/stat.h>
 
 #define MAX_MANIFEST (512 * CTN_MIB)
-#define MEND         "computron verify --write makes it anew"
+/* What --write makes of a tensor or a file, twice; each byte of a name may become an escape of six.
+ */
+#define ENTRY_BYTES     512
+#define NAME_BYTE_BYTES 12
+#define MEND            "computron verify --write makes it anew"
 
 struct reader {
 	struct ctn_checkpoint *ckpt;
@@ -267,19 +271,33 @@ static int read_parts(const struct reader *r, json_t *list)
 
 /* ---- the whole ------------------------------------------------------------------------- */
 
+/* A manifest of this checkpoint is not larger, in whatever layout: parsing takes many times its
+ * size in memory. */
+static size_t largest(const struct ctn_checkpoint *ckpt)
+{
+	uint64_t bytes = CTN_MIB;
+
+	for (uint32_t i = 0; i < ckpt->file_count; i++)
+		bytes += ENTRY_BYTES + NAME_BYTE_BYTES * strlen(ckpt->files[i].path);
+	for (uint32_t i = 0; i < ckpt->tensor_count; i++)
+		bytes += ENTRY_BYTES + NAME_BYTE_BYTES * strlen(ckpt->tensors[i].name);
+	return CTN_MIN(bytes, MAX_MANIFEST);
+}
+
 static int read_root(const struct reader *r, json_t *root)
 {
 	json_t *files, *texts, *parts;
-	int format, version, rc;
+	json_int_t format, version;
+	int rc;
 	json_error_t je;
 
 	/* Another format may have other members. */
-	if (json_unpack_ex(root, &je, 0, "{s:i}", "format", &format))
+	if (json_unpack_ex(root, &je, 0, "{s:I}", "format", &format))
 		return malformed(r, "the top", &je);
 	if (format != CTN_MANIFEST_FORMAT)
-		return ctn_err_set(r->err, -ENOTSUP, "%s: format: expected %d, found %d; " MEND,
-				   r->m->path, CTN_MANIFEST_FORMAT, format);
-	if (json_unpack_ex(root, &je, JSON_STRICT, "{s:i, s:i, s:o, s:o, s:o}", "format", &format,
+		return ctn_err_set(r->err, -ENOTSUP, "%s: format: expected %d, found %lld; " MEND,
+				   r->m->path, CTN_MANIFEST_FORMAT, (long long)format);
+	if (json_unpack_ex(root, &je, JSON_STRICT, "{s:I, s:I, s:o, s:o, s:o}", "format", &format,
 			   "plan", &version, "files", &files, "texts", &texts, "parts", &parts))
 		return malformed(r, "the top", &je);
 	if (!json_is_object(files) || !json_is_object(texts) || !json_is_array(parts))
@@ -288,8 +306,8 @@ static int read_root(const struct reader *r, json_t *root)
 				   "\"parts\"; " MEND,
 				   r->m->path);
 	if (version != CTN_PLAN_VERSION)
-		return ctn_err_set(r->err, -ESTALE, "%s: plan: expected %d, found %d; " MEND,
-				   r->m->path, CTN_PLAN_VERSION, version);
+		return ctn_err_set(r->err, -ESTALE, "%s: plan: expected %d, found %lld; " MEND,
+				   r->m->path, CTN_PLAN_VERSION, (long long)version);
 	rc = read_files(r, files);
 	if (!rc)
 		rc = read_texts(r, texts);
@@ -316,7 +334,7 @@ int ctn_manifest_read(struct ctn_checkpoint *ckpt, struct ctn_err *err)
 		ctn_manifest_free(r.m);
 		return 0;
 	}
-	rc = ctn_json_read(r.m->path, MAX_MANIFEST, &root, err);
+	rc = ctn_json_read(r.m->path, largest(ckpt), &root, err);
 	if (!rc)
 		rc = read_root(&r, root);
 	json_decref(root);
