@@ -192,6 +192,20 @@ def a_stale_manifest_refuses_the_checkpoint():
         equal(len(d.ids("good", [1], 2)), 2, "the other model")
 
 
+@test
+def a_manifest_that_came_with_a_copy_of_the_base_is_not_believed():
+    models = folder()
+    base = copy(models, "base")
+    write(base)
+    tuned = shutil.copytree(base, os.path.join(models, "tuned"), copy_function=shutil.copyfile)
+    flip(tuned, WRONG)
+    with Daemon(models_dir=models) as d:
+        d.ids("base", [1], 2)
+        reply = d.completions("tuned", [1], max_tokens=4)
+        check(reply.status >= 500 and "choices" not in reply.json, reply.status, reply.body)
+        check("tuned/model.safetensors" in reply.error["message"] and WRONG in reply.error["message"], reply.body)
+
+
 def staged(d):
     return d.metrics().sum("computron_move_bytes_total", move="stage")
 

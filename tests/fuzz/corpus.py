@@ -170,6 +170,7 @@ def manifests():
         return f'{{{top}, "files": {lists[0]}, "texts": {lists[1]}, "parts": {json.dumps([part] if parts is None else parts)}}}'.encode()
 
     yield case()
+    yield case(files={"model.safetensors": file[:-1] + ', "mtime_ns": 1}'})
     for top in ('"format": 2', '"format": 1, "plan": 0', '"plan": 1', '"format": "1"', '"format": 1, "plan": 1, "more": 0'):
         yield case(top=top)
     for raw in (b"", b"{", b"[]", b'{"format": 1, "plan": 1, "files": 1, "texts": {}, "parts": []}'):

@@ -118,6 +118,8 @@ static const struct {
 	{"/files/" ONE "/header", "\"0123456789abcdef0123456789abcdef0\"", -EINVAL, "hexadecimal"},
 	{"/files/" ONE "/header", DIGEST, -ESTALE, ONE ": expected header 0123456789abcdef"},
 	{"/files/" ONE "/extra", "1", -EINVAL, "extra"},
+	{"/files/" ONE "/mtime_ns", "1.5", -EINVAL, ONE},
+	{"/texts/config.json/mtime_ns", "1", -EINVAL, "mtime_ns"},
 	{"/files/other.safetensors", "{}", -ESTALE, "names \"other.safetensors\""},
 	{"/texts/config.json", NULL, -ESTALE, "does not name config.json"},
 	{"/texts/config.json/digest", DIGEST, -ESTALE, "config.json: expected digest 0123"},

@@ -231,6 +231,9 @@ struct ctn_part {
 				   * bytes can do with one frame */
 	bool has_digest;          /* the manifest names what its bytes are: */
 	struct ctn_digest digest; /* the tree digest that stage makes (stage.h) */
+	bool current;             /* has_digest, and no file was written since the manifest was
+				   * made: equal parts are known unread. Else they are read and
+				   * held against it, like a copy of another's manifest */
 };
 
 /* `height` rows of `width` bytes, frame of a part -> piece of a shard. 1-D: height 1. */
@@ -322,7 +325,7 @@ void ctn_plan_free(struct ctn_plan *plan);
  * A file in the folder that says what the bytes of the checkpoint are: sizes and digests of its
  * headers and of the texts that decide what is served, and the digest of each part and each
  * tensor. With it a changed byte is found before it is used, and parts of equal bytes are known
- * as such without being read.
+ * as such without being read, as long as the files have the times of last writing that it gives.
  */
 #define CTN_MANIFEST_NAME "computron.manifest.json"
 

@@ -4,9 +4,13 @@
  * exactly the files, texts, tensors and parts that there are.
  *
  *	{"format": 1, "plan": 1,
- *	 "files": {NAME: {"bytes": N, "header": DIGEST}, ...},
+ *	 "files": {NAME: {"bytes": N, "header": DIGEST, "mtime_ns": N}, ...},
  *	 "texts": {NAME: {"bytes": N, "digest": DIGEST}, ...},
  *	 "parts": [{"bytes": N, "digest": DIGEST, "tensors": {NAME: DIGEST, ...}}, ...]}
+ *
+ * But for what the parts are made of, which is known when they have been read. The manifest of a
+ * base that was copied with the folder names files of the same sizes and headers as its fine-tunes
+ * have: only their times tell that they were written since.
  */
 #include "checkpoint/manifest.h"
 
@@ -68,9 +72,11 @@ static int take_bytes(const struct reader *r, const char *where, json_int_t n, u
 			   r->m->path, where, (long long)n);
 }
 
-/* What is there, against what the manifest says. */
+/* What is there, against what the manifest says. `mtime_ns`: what it says of that too, if
+ * anything. */
 static int compare(const struct reader *r, const char *name, uint64_t bytes,
-		   const struct ctn_digest *digest, json_t *v, const char *key)
+		   const struct ctn_digest *digest, json_t *v, const char *key,
+		   json_int_t *mtime_ns)
 {
 	char expected[CTN_DIGEST_TEXT], found[CTN_DIGEST_TEXT];
 	const struct ctn_quoted where = ctn_quote(name);
@@ -84,7 +90,10 @@ static int compare(const struct reader *r, const char *name, uint64_t bytes,
 	if (!v)
 		return ctn_err_set(r->err, -ESTALE, "%s: does not name %s, which is there; " MEND,
 				   r->m->path, where.s);
-	if (json_unpack_ex(v, &je, JSON_STRICT, "{s:I, s:s}", "bytes", &n, key, &text))
+	rc = mtime_ns ? json_unpack_ex(v, &je, JSON_STRICT, "{s:I, s:s, s?I}", "bytes", &n, key,
+				       &text, "mtime_ns", mtime_ns)
+		      : json_unpack_ex(v, &je, JSON_STRICT, "{s:I, s:s}", "bytes", &n, key, &text);
+	if (rc)
 		return malformed(r, where.s, &je);
 	rc = take_bytes(r, where.s, n, &said_bytes);
 	if (!rc)
@@ -139,14 +148,17 @@ static bool known_file(const struct reader *r, const char *name)
 
 static int read_files(const struct reader *r, json_t *list)
 {
+	r->m->current = true;
 	for (uint32_t i = 0; i < r->ckpt->file_count; i++) {
 		const struct ctn_file *f = &r->ckpt->files[i];
 		const char *name = ctn_manifest_file_name(r->ckpt, i);
+		json_int_t mtime_ns = INT64_MIN;
 		int rc = compare(r, name, f->bytes, &f->header, json_object_get(list, name),
-				 "header");
+				 "header", &mtime_ns);
 
 		if (rc)
 			return rc;
+		r->m->current = r->m->current && mtime_ns == f->mtime_ns;
 	}
 	return check_left(r, list, r->ckpt->file_count, known_file);
 }
@@ -178,8 +190,8 @@ static int read_texts(const struct reader *r, json_t *list)
 		if (rc == -ENOENT)
 			continue;
 		if (rc == 0)
-			rc = compare(r, name, bytes, &digest, json_object_get(list, name),
-				     "digest");
+			rc = compare(r, name, bytes, &digest, json_object_get(list, name), "digest",
+				     NULL);
 		if (rc)
 			return rc;
 		seen++;
@@ -400,6 +412,7 @@ int ctn_manifest_apply(struct ctn_plan *plan, struct ctn_err *err)
 				(unsigned long long)part->tensor_bytes,
 				ctn_quote(plan->ckpt->tensors[part->tensors[0].tensor].name).s);
 		part->has_digest = true;
+		part->current = m->current;
 		part->digest = m->parts[i].digest;
 		for (uint32_t k = 0; k < part->tensor_count; k++)
 			part->tensors[k].digest = m->tensors[part->tensors[k].tensor].digest;

@@ -20,6 +20,7 @@ struct ctn_manifest_tensor {
 
 struct ctn_manifest {
 	char *path;
+	bool current; /* its files were not written since */
 	struct ctn_manifest_part *parts;
 	uint32_t part_count;
 	struct ctn_manifest_tensor *tensors; /* by tensor of the checkpoint */

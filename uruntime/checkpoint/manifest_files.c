@@ -70,8 +70,11 @@ static json_t *describe_files(const struct ctn_checkpoint *ckpt)
 	for (uint32_t i = 0; files && i < ckpt->file_count; i++) {
 		const struct ctn_file *f = &ckpt->files[i];
 
-		if (json_object_set_new(files, ctn_manifest_file_name(ckpt, i),
-					describe(f->bytes, "header", &f->header))) {
+		json_t *v = describe(f->bytes, "header", &f->header);
+
+		/* Each takes what it is given, also when it fails, and NULL is a failure. */
+		if (json_object_set_new(files, ctn_manifest_file_name(ckpt, i), v) ||
+		    json_object_set_new(v, "mtime_ns", json_integer(f->mtime_ns))) {
 			json_decref(files);
 			return NULL;
 		}

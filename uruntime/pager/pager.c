@@ -310,7 +310,7 @@ int ctn_pager_add_model(struct ctn_pager *p, const struct ctn_plan *plan, const 
 	for (uint32_t i = 0; i < plan->part_count; i++) {
 		m->parts[i].model = m;
 		m->parts[i].plan = &plan->parts[i];
-		m->parts[i].has_digest = plan->parts[i].has_digest;
+		m->parts[i].has_digest = plan->parts[i].current;
 		m->parts[i].digest = plan->parts[i].digest;
 	}
 	rc = pager_order(plan, stats.total_bytes, &m->order);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * One frame for parts of equal bytes. Which are equal is known by the manifest, and then they are
- * not read; or it is found out when a part was staged whose digest is that of a CLEAN frame: the
- * two are compared byte by byte, and the new one gives way to the old one.
+ * One frame for parts of equal bytes. Which are equal is known by a manifest that is not older than
+ * its files, and then they are not read; or it is found out when a part was staged whose digest is
+ * that of a CLEAN frame: the two are compared byte by byte, and the new one gives way to the old
+ * one.
  */
 #include "pager/state.h"
 
@@ -41,7 +42,7 @@ static int find_by_manifest(const struct pager_part *part, struct ctn_frame_info
 {
 	uint8_t owner[CTN_OWNER_DATA];
 
-	if (!part->plan->has_digest)
+	if (!part->plan->current)
 		return -ENOENT;
 	pager_describe_owner(part->plan, owner);
 	return ctn_pool_lookup_content(part->model->pager->pool, &part->plan->digest, owner, info);
@@ -83,7 +84,7 @@ bool pager_equal_is_staged(const struct pager_part *part)
 {
 	const struct pager_model *m;
 
-	if (!part->plan->has_digest)
+	if (!part->plan->current)
 		return false;
 	DL_FOREACH (part->model->pager->loads, m) {
 		for (uint32_t i = 0; i < m->plan->part_count; i++) {

@@ -25,7 +25,8 @@ struct pager_part {
 	struct pager_model *model;
 	const struct ctn_part *plan;
 	enum host_state state;
-	bool has_digest; /* of the bytes that it had when it was last CLEAN, or by the manifest */
+	bool has_digest; /* of the bytes that it had when it was last CLEAN, or by a current
+			    manifest */
 	struct ctn_digest digest;
 	struct ctn_frame_ref ref; /* STAGING, DRAINING: ours; CLEAN: leased; else the last */
 	const struct ctn_extent *extents; /* while STAGING, CLEAN, DRAINING */
