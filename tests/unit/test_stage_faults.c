@@ -254,11 +254,18 @@ static void test_a_bad_sector(void)
 
 /* ---- files that change ----------------------------------------------------------------- */
 
-static void touch(const char *path)
+static void set_mtime(const char *path, int64_t ns)
 {
-	struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = 1234567890}};
+	struct timespec times[2] = {
+		{.tv_nsec = UTIME_OMIT},
+		{.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)}};
 
 	CU_ASSERT_EQUAL(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+static void touch(const char *path)
+{
+	set_mtime(path, 1234567890000000000);
 }
 
 static const struct sample *victim;
@@ -295,18 +302,29 @@ static void try_changed(enum ctn_stage_method method)
 	snprintf(expected, sizeof(expected), "%llu bytes",
 		 (unsigned long long)t.sample.files[0].bytes);
 	CU_ASSERT_EQUAL(truncate(t.sample.paths[0], 4321), 0);
+	set_mtime(t.sample.paths[0], t.sample.files[0].mtime_ns);
 	t.result = run_job(t.stage, &t.sample, &t.frame);
 	check_says(&t, -ESTALE, expected);
 	check_says(&t, -ESTALE, "4321 bytes");
 	end_trial(&t);
 
-	/* Another file of the same size in its place. */
+	/* Another file of the same size and time in its place. */
 	begin_trial(&t, method, 0, NULL, NULL);
 	snprintf(expected, sizeof(expected), "inode %llu",
 		 (unsigned long long)t.sample.files[0].inode);
 	snprintf(found, sizeof(found), "%s/other", ctn_test_tmpdir());
 	write_file(found, t.sample.files[0].bytes, 9);
+	set_mtime(found, t.sample.files[0].mtime_ns);
 	CU_ASSERT_EQUAL(rename(found, t.sample.paths[0]), 0);
+	t.result = run_job(t.stage, &t.sample, &t.frame);
+	check_says(&t, -ESTALE, expected);
+	end_trial(&t);
+
+	/* Another file system in the place of its folder's. */
+	begin_trial(&t, method, 0, NULL, NULL);
+	t.sample.files[0].device++;
+	snprintf(expected, sizeof(expected), "device %llu",
+		 (unsigned long long)t.sample.files[0].device);
 	t.result = run_job(t.stage, &t.sample, &t.frame);
 	check_says(&t, -ESTALE, expected);
 	end_trial(&t);
