@@ -156,6 +156,11 @@ static void test_bad_configurations(void)
 	cfg.provider = "plain";
 	cfg.segment_bytes = CTN_MIB;
 	CU_ASSERT_EQUAL(ctn_pool_open(&cfg, &pool, &err), -EINVAL);
+	cfg = (struct ctn_pool_config){
+		.provider = "plain", .name = "mine", .bytes = 8 * CTN_MIB, .node = -1};
+	CU_ASSERT_EQUAL(ctn_pool_open(&cfg, &pool, &err), -EINVAL);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, "plain"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, "\"mine\""));
 }
 
 /* Leaves every second 2 MiB hole, then asks for what only the holes together have. */

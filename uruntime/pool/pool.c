@@ -47,6 +47,10 @@ static int open_named(const struct ctn_pool_config *cfg, struct ctn_pool **pool,
 	if (!p)
 		return ctn_err_set(err, -ENOENT, "pool: there is no provider \"%s\"",
 				   cfg->provider);
+	if (cfg->name && p != &ctn_pool_provider_kmod)
+		return ctn_err_set(err, -EINVAL,
+				   "pool: provider %s: its pools have no names, found \"%s\"",
+				   p->name, cfg->name);
 	rc = p->available(why, sizeof(why));
 	if (rc)
 		return ctn_err_set(err, rc, "pool: provider %s: %s", p->name, why);
