@@ -29,6 +29,7 @@ struct ctn_sim_cluster {
 	double batch_s;
 	uint64_t device_bytes;    /* 0: by --resident or --resident-bytes */
 	uint64_t workspace_bytes; /* of a rank that has its weights, or gets them */
+	uint64_t kv_bytes;        /* of a request on a rank */
 	bool parallel_steps;      /* steps of several models on a device do not slow each other, as
 				   * where a device only emulates computing */
 	double disk_bytes_per_s;  /* into the pool */
@@ -48,7 +49,9 @@ struct ctn_sim_model {
 	bool pinned;
 };
 
-/* `spec`: "opt-13b" or "bytes=SIZE[,SIZE...]", sizes of models in turn, each spread evenly. */
+#define CTN_SIM_MAX_LAYERS 64 /* of a rank */
+/* `spec`: "opt-13b" or "bytes=SIZE[,SIZE...][,layers=N]", sizes of models in turn, each spread
+ * evenly over so many layers a rank. */
 int ctn_sim_models_parse(const char *spec, uint32_t tp, uint32_t pp, struct ctn_sim_model *models,
 			 uint32_t count, struct ctn_err *err);
 /* Bytes of OPT-13B on its fullest rank: the 2023 system's layout, embedding and head whole on

@@ -306,7 +306,7 @@ static int check_event(struct replay *r, const struct ctn_sched_event *ev)
 	ctn_sched_model_state(r->sched, ev->model, &state);
 	switch (ev->type) {
 	case CTN_EV_ARRIVAL:
-		if (ev->request >= r->max_requests || *q != REQUEST_FREE || !ev->kv_blocks ||
+		if (ev->request >= r->max_requests || *q != REQUEST_FREE ||
 		    ev->kv_first > ev->kv_blocks || ev->kv_blocks > 1u << 24)
 			return bad(r, "an arrival of a request that is not there, with its KV");
 		*q = REQUEST_QUEUED;

@@ -44,6 +44,8 @@ static int set_field(struct ctn_sim_cluster *c, const char *key, const char *val
 		return ctn_parse_size(value, &c->device_bytes, err);
 	if (strcmp(key, "workspace_bytes") == 0)
 		return ctn_parse_size(value, &c->workspace_bytes, err);
+	if (strcmp(key, "kv_bytes") == 0)
+		return ctn_parse_size(value, &c->kv_bytes, err);
 	if (strcmp(key, "parallel_steps") == 0) {
 		c->parallel_steps = strcmp(value, "true") == 0;
 		return c->parallel_steps || strcmp(value, "false") == 0
@@ -69,11 +71,12 @@ static int set_field(struct ctn_sim_cluster *c, const char *key, const char *val
 		c->link_bytes_per_s = (double)v;
 		return rc;
 	}
-	return ctn_err_set(err, -EINVAL,
-			   "\"%s\": expected devices, link_bytes_per_s, load_overhead_s, batch_s, "
-			   "device_bytes, workspace_bytes, parallel_steps, disk_bytes_per_s, "
-			   "host_bytes, priorities or pinned",
-			   key);
+	return ctn_err_set(
+		err, -EINVAL,
+		"\"%s\": expected devices, link_bytes_per_s, load_overhead_s, batch_s, "
+		"device_bytes, workspace_bytes, kv_bytes, parallel_steps, disk_bytes_per_s, "
+		"host_bytes, priorities or pinned",
+		key);
 }
 
 static const char *scalar(struct fy_node *node)
@@ -209,13 +212,15 @@ static int parse_sizes(const char *list, uint32_t ranks, struct ctn_sim_model *m
 		       uint32_t count, struct ctn_err *err)
 {
 	char *copy = strdup(list), *save = NULL;
-	uint64_t sizes[64];
+	uint64_t sizes[64], layers = OPT13B_LAYERS / 2;
 	uint32_t n = 0;
 	int rc = copy ? 0 : ctn_err_set(err, -ENOMEM, "out of memory");
 
 	for (char *s = copy ? strtok_r(copy, ",", &save) : NULL; s && !rc;
 	     s = strtok_r(NULL, ",", &save)) {
-		if (n == CTN_ARRAY_LEN(sizes))
+		if (strncmp(s, "layers=", 7) == 0)
+			rc = ctn_parse_u64("layers", s + 7, 1, CTN_SIM_MAX_LAYERS, &layers, err);
+		else if (n == CTN_ARRAY_LEN(sizes))
 			rc = ctn_err_set(err, -EINVAL, "expected at most 64 sizes");
 		else
 			rc = ctn_parse_size(s, &sizes[n++], err);
@@ -224,7 +229,7 @@ static int parse_sizes(const char *list, uint32_t ranks, struct ctn_sim_model *m
 	if (!rc && n == 0)
 		rc = ctn_err_set(err, -EINVAL, "expected a size");
 	for (uint32_t i = 0; i < count && !rc; i++) {
-		models[i].rank_layers = OPT13B_LAYERS / 2;
+		models[i].rank_layers = (uint32_t)layers;
 		models[i].rank_bytes = sizes[i % n] / ranks;
 		if (models[i].rank_bytes < models[i].rank_layers)
 			rc = ctn_err_set(err, -EINVAL, "expected sizes of a byte a layer and more");
@@ -241,8 +246,9 @@ int ctn_sim_models_parse(const char *spec, uint32_t tp, uint32_t pp, struct ctn_
 		return rc ? ctn_err_prefix(err, "model \"%s\"", spec) : 0;
 	}
 	if (strcmp(spec, "opt-13b"))
-		return ctn_err_set(err, -EINVAL,
-				   "model \"%s\": expected opt-13b or bytes=SIZE[,SIZE...]", spec);
+		return ctn_err_set(
+			err, -EINVAL,
+			"model \"%s\": expected opt-13b or bytes=SIZE[,SIZE...][,layers=N]", spec);
 	for (uint32_t i = 0; i < count; i++)
 		models[i] = (struct ctn_sim_model){.rank_bytes = ctn_sim_opt13b_rank_bytes(tp, pp),
 						   .rank_layers = OPT13B_LAYERS / pp};

@@ -349,7 +349,7 @@ static int add_model(struct sim_world *w, uint32_t model)
 {
 	const struct ctn_sim_model *kind = &w->setup->models[model];
 	uint32_t groups = w->setup->cluster.devices / w->ranks;
-	uint64_t layer = kind->rank_bytes / kind->rank_layers, layers[64];
+	uint64_t layer = kind->rank_bytes / kind->rank_layers, layers[CTN_SIM_MAX_LAYERS];
 	struct ctn_sched_rank ranks[CTN_SIM_MAX_DEVICES];
 	struct ctn_sched_model m = {.rank_count = w->ranks,
 				    .priority = w->setup->models[model].priority,
@@ -373,6 +373,7 @@ static int add_model(struct sim_world *w, uint32_t model)
 						   .weight_bytes = layer * kind->rank_layers,
 						   .workspace_bytes =
 							   w->setup->cluster.workspace_bytes,
+						   .kv_block_bytes = w->setup->cluster.kv_bytes,
 						   .layer_bytes = layers,
 						   .layer_count = kind->rank_layers};
 	w->models[model].in_pool = pool_is_small(w) ? 0 : sim_whole(w, model);

@@ -31,6 +31,7 @@ static void some_life(struct rig *rig)
 {
 	for (uint32_t i = 0; i < 9; i++)
 		CU_ASSERT(matches(rig, i % MODELS, 4, 12));
+	CU_ASSERT_EQUAL(ctn_engine_control(rig->engine, CTN_CONTROL_LOAD, 0, NULL), 0);
 	ctn_request_release(submit(rig, 0, rig->golden[0].ids, 4, 50));
 	CU_ASSERT_EQUAL(ctn_engine_control(rig->engine, CTN_CONTROL_PIN, 1, NULL), 0);
 	CU_ASSERT(matches(rig, 1, 4, 40));
