@@ -145,7 +145,33 @@ static void test_a_wrong_digest_of_a_part(void)
 	free(dir);
 }
 
+/* Without a manifest the first bytes that were read are those that count: a file that was written
+ * in place, its time put back, is found out when a part of it comes again. */
+static void test_bytes_that_are_others_than_before(void)
+{
+	struct ctn_err err = {0};
+	char *dir = big_folder();
+	const uint64_t at = byte_of(dir, UP, 4321);
+	struct rig rig;
+
+	rig_open(&rig, "host,mem=256M", "plain", 128 * CTN_MIB);
+	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, dir, 1, 1, &err), 0);
+	load_and_drop(&rig, 0, true);
+	flip(dir, "model.safetensors", at, 2);
+	/* What is in memory is what was read. */
+	load_and_drop(&rig, 0, true);
+	CU_ASSERT(ctn_pager_drop_host(rig.pager, 0, UINT64_MAX) > 0);
+	load_and_drop(&rig, 0, false);
+	expect_named(&rig);
+	CU_ASSERT_PTR_NOT_NULL(strstr(rig.err.msg, "changed since"));
+	flip(dir, "model.safetensors", at, 2);
+	load_and_drop(&rig, 0, true);
+	rig_close(&rig);
+	free(dir);
+}
+
 CTN_TESTS("pager_manifest", CTN_TEST(test_a_failed_part_is_read_again),
 	  CTN_TEST(test_a_frame_from_before_the_manifest_is_not_trusted),
 	  CTN_TEST(test_a_frame_in_use_that_is_not_trusted_fails_the_load),
-	  CTN_TEST(test_a_copied_manifest_shares_nothing), CTN_TEST(test_a_wrong_digest_of_a_part))
+	  CTN_TEST(test_a_copied_manifest_shares_nothing), CTN_TEST(test_a_wrong_digest_of_a_part),
+	  CTN_TEST(test_bytes_that_are_others_than_before))
