@@ -3,6 +3,8 @@
 #include "manifest_fixture.h"
 
 #include <errno.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 static const struct gen_model small = {.family = "llama",
 				       .layers = 2,
@@ -241,32 +243,59 @@ static void test_what_is_too_large_is_refused_unread(void)
 	free(dir);
 }
 
+static unsigned int hidden_files(const char *dir)
+{
+	unsigned int hidden = 0;
+	struct dirent *e;
+	DIR *d = opendir(dir);
+
+	while (d && (e = readdir(d)))
+		hidden += e->d_name[0] == '.' && strcmp(e->d_name, ".") && strcmp(e->d_name, "..");
+	closedir(d);
+	return hidden;
+}
+
+/* As on a disk that is full: the file does not take all of it. */
+static int write_without_room(const char *dir, struct ctn_err *err)
+{
+	void (*before)(int) = signal(SIGXFSZ, SIG_IGN);
+	struct rlimit lim, little;
+	int rc;
+
+	CU_ASSERT_EQUAL_FATAL(getrlimit(RLIMIT_FSIZE, &lim), 0);
+	little = (struct rlimit){100, lim.rlim_max};
+	CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_FSIZE, &little), 0);
+	rc = try_write_manifest(dir, err);
+	CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_FSIZE, &lim), 0);
+	signal(SIGXFSZ, before);
+	return rc;
+}
+
 static void test_writing_leaves_nothing_beside_it(void)
 {
 	char *dir = copy_folder(gen_write(&small)), path[PATH_MAX];
 	struct ctn_err err = {0};
-	unsigned int hidden = 0;
-	struct dirent *e;
 	struct stat st;
-	DIR *d;
 
 	write_manifest(dir);
+	CU_ASSERT_EQUAL(write_without_room(dir, &err), -EFBIG);
+	CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, CTN_MANIFEST_NAME));
+	CU_ASSERT_EQUAL(hidden_files(dir), 0);
+	/* The one before is there still. */
+	CU_ASSERT_EQUAL(open_and_plan(dir, &err), 0);
 	CU_ASSERT_EQUAL(stat(gen_path(path, dir, CTN_MANIFEST_NAME), &st), 0);
 	CU_ASSERT_EQUAL(st.st_mode & 0777, 0644);
 	unlink(path);
 	mkdir(path, 0700);
 	CU_ASSERT(try_write_manifest(dir, &err) < 0);
 	rmdir(path);
-	d = opendir(dir);
-	while (d && (e = readdir(d)))
-		hidden += e->d_name[0] == '.' && strcmp(e->d_name, ".") && strcmp(e->d_name, "..");
-	closedir(d);
-	CU_ASSERT_EQUAL(hidden, 0);
+	CU_ASSERT_EQUAL(hidden_files(dir), 0);
 	free(dir);
 }
 
 static void test_changed_texts_are_stale(void)
 {
+	static const char *const tokenizer[] = {"tokenizer.json", "tokenizer_config.json"};
 	char *dir = copy_folder(gen_write(&small)), path[PATH_MAX];
 	struct ctn_err err = {0};
 
@@ -282,6 +311,13 @@ static void test_changed_texts_are_stale(void)
 	expect_refused(dir, -ESTALE, "names \"generation_config.json\"", "a text that is gone");
 	write_manifest(dir);
 	CU_ASSERT_EQUAL(open_and_plan(dir, &err), 0);
+	/* What the tokenizer reads beside. */
+	for (size_t i = 0; i < CTN_ARRAY_LEN(tokenizer); i++) {
+		gen_write_text(dir, tokenizer[i], "{}");
+		expect_refused(dir, -ESTALE, tokenizer[i], "a new text of the tokenizer");
+		write_manifest(dir);
+		CU_ASSERT_EQUAL(open_and_plan(dir, &err), 0);
+	}
 	free(dir);
 }
 
