@@ -82,6 +82,7 @@ def verify_finds_file_part_and_tensor():
     run = tool("verify", path, "--json")
     report = json.loads(run.stdout)
     equal((run.returncode, report["ok"], len(report["failures"])), (1, False, 1), "a wrong byte")
+    equal(report["parts_failed"], 1, "parts that are others")
     for text in (report["failures"][0], run.stderr):
         check("model.safetensors" in text and "part " in text and WRONG in text, text)
     equal(tool("verify", path, "--nonsense").returncode, 2, "wrong usage")
