@@ -47,7 +47,8 @@ static int open_named(const struct ctn_pool_config *cfg, struct ctn_pool **pool,
 	if (!p)
 		return ctn_err_set(err, -ENOENT, "pool: there is no provider \"%s\"",
 				   cfg->provider);
-	if (cfg->name && p != &ctn_pool_provider_kmod)
+	/* That of a lossy one says how often it loses a frame. */
+	if (cfg->name && p != &ctn_pool_provider_kmod && p != &ctn_pool_provider_lossy)
 		return ctn_err_set(err, -EINVAL,
 				   "pool: provider %s: its pools have no names, found \"%s\"",
 				   p->name, cfg->name);
