@@ -266,6 +266,7 @@ def bad_options():
         (["--listen", "nowhere"], ["nowhere"]),
         (["--models-dir", "/no/such/folder"], ["/no/such/folder"]),
         (["--model", "a=/no/such/folder,tp=zero"], ["zero"]),
+        (["--model", "a=/no/such/folder,priority=9"], ["priority", "-8 to 8", '"9"']),
         (["--config", "/no/such/file.yaml"], ["/no/such/file.yaml"]),
         (["stray"], ["stray"]),
     ):

@@ -4,7 +4,7 @@
 import sys
 import time
 
-from harness import MODELS, Daemon, check, equal, eventually, golden, main, test
+from harness import MODELS, SLOW, Daemon, check, equal, eventually, golden, main, test
 
 HOT, OTHER, THIRD = "llama-stories260k", "gpt2-tinystories", "opt-tinystories"
 IDS = {name: golden(name)["greedy_ids_from_bos"] for name in (HOT, OTHER, THIRD)}
@@ -52,6 +52,26 @@ def what_is_loaded_ahead_is_used_or_given_up():
         check(outcomes(d)["hit"], "no request found its model loaded ahead")
         check(outcomes(d)["cancelled"], "no load ahead made way")
         equal(d.control("GET", "/status").json["ledger_errors"], 0, "counts that did not agree")
+
+
+@test
+def what_would_come_too_late_is_refused_at_once():
+    with Daemon("--model", f"first={MODELS}/{HOT},priority=3", models_dir=MODELS, device="host,mem=3M,link=2M") as d:
+        for _ in range(2):
+            for model in IDS:
+                ask(d, model)  # how long loads and steps take is known after that
+        d.evict(HOT)
+        since = time.monotonic()
+        reply = d.completions(HOT, IDS[HOT][:4], max_tokens=2, timeout=0.1)  # a load takes half a second
+        took = time.monotonic() - since
+        equal(reply.status, 429, reply.body)
+        equal(reply.error["code"], "too_late", "code")
+        equal(reply.error["type"], "rate_limit_error", "type")
+        check(int(reply.headers["Retry-After"]) >= 1, reply.headers["Retry-After"])
+        check(took < 0.1 or SLOW, f"refused after {took:.3f} s")
+        equal(d.metrics().sum("computron_requests_total", model=HOT, outcome="refused"), 1, "refused")
+        equal(d.completions(HOT, IDS[HOT][:4], max_tokens=2, timeout=30).status, 200, "with time enough")
+        ask(d, HOT)
 
 
 if __name__ == "__main__":

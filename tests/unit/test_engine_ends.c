@@ -66,10 +66,13 @@ static double early_end(const char *device, uint32_t tokens, double timeout_s)
 {
 	struct ctn_request_params params = {
 		.model = 0, .prompt_len = 4, .max_tokens = 400, .timeout_s = timeout_s};
+	/* That foresees nothing: it must not refuse what would be late. */
+	struct ctn_engine_config cfg = {.policy = "lru"};
 	double ms[5];
 	struct rig rig;
 
-	rig_open(&rig, device, "thp", 1, 1, 0);
+	rig_open_over(&rig, device, ctn_test_pool("thp", 16 * CTN_MIB, 16 * CTN_MIB, true), 1, 1,
+		      cfg);
 	rig_start(&rig);
 	params.prompt = rig.golden[0].ids;
 	params.ignore_eos = true;

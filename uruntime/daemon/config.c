@@ -57,7 +57,7 @@ static const char *scalar_of(struct fy_node *node)
 /* ---- models ---------------------------------------------------------------------------- */
 
 struct model_parts {
-	const char *name, *dir, *tp, *pp;
+	const char *name, *dir, *tp, *pp, *priority;
 	struct ctn_buf devices;
 };
 
@@ -91,7 +91,8 @@ static int read_model_part(const struct config *c, struct fy_node_pair *pair,
 	} known[] = {{"name", &parts->name},
 		     {"dir", &parts->dir},
 		     {"tp", &parts->tp},
-		     {"pp", &parts->pp}};
+		     {"pp", &parts->pp},
+		     {"priority", &parts->priority}};
 
 	if (name && strcmp(name, "devices") == 0)
 		return read_devices(c, key, value, &parts->devices);
@@ -120,7 +121,7 @@ static int read_model_mapping(const struct config *c, struct fy_node *key, struc
 	}
 	if (!rc) {
 		rc = ctn_options_add_model_parts(c->o, parts.name, parts.dir, parts.tp, parts.pp,
-						 parts.devices.data, c->err);
+						 parts.devices.data, parts.priority, c->err);
 		if (rc)
 			at(c, key);
 	}

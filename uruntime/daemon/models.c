@@ -107,7 +107,8 @@ int ctn_daemon_add_models(struct ctn_daemon *d, const struct ctn_options *o, str
 					      .tp = m->tp,
 					      .pp = m->pp,
 					      .devices = m->devices,
-					      .device_count = m->device_count};
+					      .device_count = m->device_count,
+					      .priority = m->priority};
 
 		rc = add(d, &spec, err);
 	}

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "daemon/options.h"
+#include "engine/engine.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -13,7 +14,8 @@
 
 const struct ctn_option_def ctn_option_defs[] = {
 	{"models-dir", "DIR", "serve each subfolder that holds a checkpoint", STRING(models_dir)},
-	{"model", "NAME=DIR[,tp=N][,pp=N][,devices=LIST]", "serve one checkpoint (repeatable)",
+	{"model", "NAME=DIR[,tp=N][,pp=N][,devices=LIST][,priority=N]",
+	 "serve one checkpoint (repeatable); of higher priority, up to 8, is served first",
 	 SIZE_MAX},
 	{"device", "SPEC",
 	 "host[:N],mem=SIZE,link=RATE[,uplink=A-B:RATE][,layer_ms=MS] (default: host)",
@@ -92,6 +94,20 @@ static int parse_count(const char *what, const char *s, uint32_t *out, struct ct
 	return rc;
 }
 
+static int parse_priority(const char *s, int32_t *out, struct ctn_err *err)
+{
+	bool minus = s && s[0] == '-';
+	uint64_t v = 0;
+
+	if (!s)
+		return 0;
+	if (ctn_parse_u64("priority", s + minus, 0, CTN_MAX_PRIORITY, &v, NULL))
+		return ctn_err_set(err, -EINVAL, "priority: expected %d to %d, found \"%s\"",
+				   -CTN_MAX_PRIORITY, CTN_MAX_PRIORITY, s);
+	*out = minus ? -(int32_t)v : (int32_t)v;
+	return 0;
+}
+
 /* "0,2,1" */
 static int parse_devices(const char *s, struct ctn_model_option *m, struct ctn_err *err)
 {
@@ -119,7 +135,7 @@ static int parse_devices(const char *s, struct ctn_model_option *m, struct ctn_e
 
 int ctn_options_add_model_parts(struct ctn_options *o, const char *name, const char *dir,
 				const char *tp, const char *pp, const char *devices,
-				struct ctn_err *err)
+				const char *priority, struct ctn_err *err)
 {
 	struct ctn_model_option *models, m = {0};
 	int rc;
@@ -135,6 +151,8 @@ int ctn_options_add_model_parts(struct ctn_options *o, const char *name, const c
 		rc = parse_count("pp", pp, &m.pp, err);
 	if (!rc)
 		rc = parse_devices(devices, &m, err);
+	if (!rc)
+		rc = parse_priority(priority, &m.priority, err);
 	if (rc) {
 		model_free(&m);
 		return ctn_err_prefix(err, "model %s", name);
@@ -151,7 +169,7 @@ int ctn_options_add_model_parts(struct ctn_options *o, const char *name, const c
 
 int ctn_options_add_model(struct ctn_options *o, const char *spec, struct ctn_err *err)
 {
-	const char *known[] = {NULL, "tp", "pp", "devices", NULL};
+	const char *known[] = {NULL, "tp", "pp", "devices", "priority", NULL};
 	struct ctn_opts opts;
 	int rc = ctn_opts_parse(spec, &opts, err);
 
@@ -164,7 +182,8 @@ int ctn_options_add_model(struct ctn_options *o, const char *spec, struct ctn_er
 	if (!rc)
 		rc = ctn_options_add_model_parts(
 			o, opts.items[0].key, opts.items[0].value, ctn_opts_get(&opts, "tp"),
-			ctn_opts_get(&opts, "pp"), ctn_opts_get(&opts, "devices"), err);
+			ctn_opts_get(&opts, "pp"), ctn_opts_get(&opts, "devices"),
+			ctn_opts_get(&opts, "priority"), err);
 	ctn_opts_free(&opts);
 	return rc;
 }

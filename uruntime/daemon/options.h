@@ -12,6 +12,7 @@ struct ctn_model_option {
 	uint32_t tp, pp;
 	uint32_t *devices;
 	uint32_t device_count;
+	int32_t priority;
 };
 
 /* Values as they were written; NULL when not given. All malloc'ed. */
@@ -57,12 +58,12 @@ void ctn_options_help(void);
 int ctn_options_default(struct ctn_options *o, const struct ctn_option_def *def, const char *value,
 			struct ctn_err *err);
 
-/* A model as --model tells it: NAME=DIR[,tp=N][,pp=N][,devices=LIST]. */
+/* A model as --model tells it: NAME=DIR[,tp=N][,pp=N][,devices=LIST][,priority=N]. */
 int ctn_options_add_model(struct ctn_options *o, const char *spec, struct ctn_err *err);
 /* Part by part, as the file may. NULL when not given. */
 int ctn_options_add_model_parts(struct ctn_options *o, const char *name, const char *dir,
 				const char *tp, const char *pp, const char *devices,
-				struct ctn_err *err);
+				const char *priority, struct ctn_err *err);
 
 /* Adds what the YAML file says where the command line said nothing; config.c. The error names
  * file and line. */

@@ -95,12 +95,12 @@ static void load_failed(struct engine_model *m, const struct ctn_err *err)
 
 /* ---- actions ---------------------------------------------------------------------------- */
 
-static void act_refuse(struct ctn_request *req, enum ctn_sched_refusal why)
+static void act_refuse(struct ctn_request *req, enum ctn_sched_refusal why, double seconds)
 {
 	static const char *const reasons[] = {
 		[CTN_REFUSED_PINNED] = "the model does not fit beside the pinned models",
 		[CTN_REFUSED_DEVICE] = "a device of the model is out of service",
-		[CTN_REFUSED_DEADLINE] = "it would end after its deadline",
+		[CTN_REFUSED_DEADLINE] = "as measured, the answer would come after the timeout",
 	};
 	static const int codes[] = {[CTN_REFUSED_TOO_LARGE] = -E2BIG,
 				    [CTN_REFUSED_PINNED] = -ENOSPC,
@@ -115,6 +115,8 @@ static void act_refuse(struct ctn_request *req, enum ctn_sched_refusal why)
 			    req->prompt_len, req->max_length - req->prompt_len, req->kv_blocks);
 	else
 		ctn_err_set(&err, codes[why], "%s", reasons[why]);
+	if (why == CTN_REFUSED_DEADLINE)
+		req->result.retry_after_s = (uint32_t)CTN_MIN(CTN_MAX(seconds, 1.0), 3600.0);
 	request_end(req, CTN_FINISH_ERROR, &err);
 }
 
@@ -226,7 +228,7 @@ static void carry_out(struct ctn_engine *e, const struct ctn_sched_action *a)
 
 	switch (a->type) {
 	case CTN_ACT_REFUSE:
-		act_refuse(e->slots[a->request], a->why);
+		act_refuse(e->slots[a->request], a->why, a->seconds);
 		break;
 	case CTN_ACT_DROP:
 		act_drop(m);

@@ -208,7 +208,7 @@ static void snap_model(struct ctn_engine *e, uint32_t i, struct ctn_model_snapsh
 	}
 	s->switches = m->switches;
 	memcpy(s->outcomes, m->outcomes, sizeof(s->outcomes));
-	s->outcomes[CTN_OUTCOME_REFUSED] = atomic_load(&m->refused);
+	s->outcomes[CTN_OUTCOME_REFUSED] += atomic_load(&m->refused);
 	s->ttft = m->ttft;
 	s->switch_time = m->switch_time;
 	s->state = state_name(m, state.state, s);

@@ -151,6 +151,7 @@ static int tell_sched(struct engine_model *m, struct ctn_err *err)
 	uint64_t *layers = layer_bytes(m), *next = layers;
 	struct ctn_sched_model model = {.rank_count = m->plan->rank_count,
 					.ranks = ranks,
+					.priority = m->priority,
 					.max_sequences = m->limits.max_sequences};
 	int rc;
 
@@ -186,6 +187,7 @@ int model_open(struct engine_model *m, const struct ctn_model_spec *spec, struct
 
 	m->tp = spec->tp ? spec->tp : 1;
 	m->pp = spec->pp ? spec->pp : 1;
+	m->priority = spec->priority;
 	rc = ctn_checkpoint_open(spec->dir, &m->ckpt, err);
 	if (rc)
 		return rc;

@@ -366,12 +366,13 @@ void request_accept(struct ctn_request *req)
 	ev.kv_blocks = req->kv_blocks;
 	ev.kv_first = req->kv_asked;
 	ev.no_step = req->load_only;
+	ev.deadline_ns = req->deadline_ns;
 	engine_tell_arrival(m, &ev);
 }
 
-static enum ctn_outcome outcome_of(enum ctn_finish finish)
+static enum ctn_outcome outcome_of(const struct ctn_request_result *r)
 {
-	switch (finish) {
+	switch (r->finish) {
 	case CTN_FINISH_STOP:
 	case CTN_FINISH_LENGTH:
 		return CTN_OUTCOME_OK;
@@ -380,7 +381,7 @@ static enum ctn_outcome outcome_of(enum ctn_finish finish)
 	case CTN_FINISH_TIMEOUT:
 		return CTN_OUTCOME_TIMEOUT;
 	default:
-		return CTN_OUTCOME_ERROR;
+		return r->err.code == -EAGAIN ? CTN_OUTCOME_REFUSED : CTN_OUTCOME_ERROR;
 	}
 }
 
@@ -428,7 +429,7 @@ static void end_phases(struct ctn_request *req, uint64_t now)
 		histogram_add(&req->engine->phases[i], (double)r->phase_ns[i] / 1e9);
 	ctn_info("request of model %s: %s after %u tokens: %.1f ms: queue %.1f, load %.1f, "
 		 "compute %.1f, unexplained %.1f",
-		 req->model->name, ctn_outcome_name(outcome_of(r->finish)), r->completion_tokens,
+		 req->model->name, ctn_outcome_name(outcome_of(r)), r->completion_tokens,
 		 (double)r->total_ns / 1e6, (double)r->phase_ns[CTN_PHASE_QUEUE] / 1e6,
 		 (double)r->phase_ns[CTN_PHASE_LOAD] / 1e6,
 		 (double)r->phase_ns[CTN_PHASE_COMPUTE] / 1e6,
@@ -454,8 +455,8 @@ void request_end(struct ctn_request *req, enum ctn_finish finish, const struct c
 	r->total_ns = now - req->submitted_ns;
 	end_phases(req, now);
 	if (!req->load_only) {
-		m->outcomes[outcome_of(finish)]++;
-		if (outcome_of(finish) == CTN_OUTCOME_OK)
+		m->outcomes[outcome_of(r)]++;
+		if (outcome_of(r) == CTN_OUTCOME_OK)
 			mean_request(m, (double)r->total_ns / 1e9);
 		atomic_fetch_sub(&m->unfinished, 1);
 	}

@@ -145,6 +145,7 @@ struct engine_model {
 	char *name, *dir, *reason;
 	int64_t created;
 	uint32_t tp, pp;
+	int32_t priority;
 	struct ctn_checkpoint *ckpt; /* NULL when not served, as all below */
 	struct ctn_plan *plan;
 	uint32_t *devices;

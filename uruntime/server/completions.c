@@ -255,8 +255,15 @@ static int wait_for_news(struct ctn_completion *c)
 }
 
 /* The engine ended the request: the client's fault, the moment's, or ours. */
-static void engine_failed(const struct ctn_err *err, struct ctn_api_error *e)
+static void engine_failed(const struct ctn_request_result *r, struct ctn_api_error *e)
 {
+	const struct ctn_err *err = &r->err;
+
+	if (err->code == -EAGAIN && r->retry_after_s) {
+		e->retry_after_s = r->retry_after_s;
+		ctn_api_fail(e, MHD_HTTP_TOO_MANY_REQUESTS, "too_late", "timeout", "%s", err->msg);
+		return;
+	}
 	switch (err->code) {
 	case -E2BIG:
 		ctn_api_fail(e, MHD_HTTP_BAD_REQUEST, "context_too_large", "max_tokens", "%s",
@@ -293,7 +300,7 @@ static void check_finish(struct ctn_completion *c, const struct ctn_choice *ch)
 		fail_stopping(e);
 		break;
 	case CTN_FINISH_ERROR:
-		engine_failed(&ch->result.err, e);
+		engine_failed(&ch->result, e);
 		break;
 	default:
 		break;
