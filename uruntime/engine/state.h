@@ -156,7 +156,7 @@ struct engine_model {
 	struct rank_group *groups;   /* tp > 1: one a stage, by stage; then pp > 1: one a tp rank */
 	uint32_t group_count;
 
-	uint32_t *free_blocks; /* a stack */
+	uint32_t *free_blocks; /* in no order */
 	uint32_t free_block_count, free_block_cap;
 	uint32_t kv_budget; /* blocks made known so far: ids 0 .. kv_budget - 1 */
 

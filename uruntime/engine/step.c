@@ -74,6 +74,20 @@ static uint32_t rows_for(const struct ctn_request *req, uint32_t n)
 	return rows + (scores > first ? scores - first : 0);
 }
 
+/* The lowest, so that a KV budget can shrink without what lies above it. */
+static uint32_t take_block(struct engine_model *m)
+{
+	uint32_t lowest = 0, block;
+
+	for (uint32_t i = 1; i < m->free_block_count; i++) {
+		if (m->free_blocks[i] < m->free_blocks[lowest])
+			lowest = i;
+	}
+	block = m->free_blocks[lowest];
+	m->free_blocks[lowest] = m->free_blocks[--m->free_block_count];
+	return block;
+}
+
 /* Blocks for a share of `n` tokens, from the free ones; fewer tokens when there are not as many. */
 static uint32_t back(struct ctn_request *req, uint32_t n)
 {
@@ -82,7 +96,7 @@ static uint32_t back(struct ctn_request *req, uint32_t n)
 
 	CTN_ASSERT(want <= req->kv_blocks);
 	while (req->block_count < want && m->free_block_count)
-		req->blocks[req->block_count++] = m->free_blocks[--m->free_block_count];
+		req->blocks[req->block_count++] = take_block(m);
 	return CTN_MIN(n, req->block_count * CTN_KV_BLOCK - req->computed);
 }
 
