@@ -130,6 +130,7 @@ static void test_another_decision_is_found(void)
 
 	write_log(log_path());
 	snprintf(path, sizeof(path), "%s/edited", ctn_test_tmpdir());
+	CU_ASSERT(line_with("\"reason\":\"a request waits for it\"") > 0);
 	at = line_with("\"type\":\"load\"");
 	edit_log(path, at, "\"type\":\"load\"", "\"type\":\"step\"");
 	CU_ASSERT_EQUAL_FATAL(ctn_sim_replay(path, &r, &err), 0);

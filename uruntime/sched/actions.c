@@ -152,7 +152,7 @@ static struct ctn_sched_action *emit(struct ctn_sched *s, enum ctn_sched_action_
 	struct ctn_sched_action *a = &s->actions[s->action_count++];
 
 	CTN_ASSERT(s->action_count <= s->action_max);
-	*a = (struct ctn_sched_action){.type = type, .request = NO_REQUEST};
+	*a = (struct ctn_sched_action){.type = type, .request = NO_REQUEST, .reason = s->reason};
 	return a;
 }
 

@@ -222,10 +222,14 @@ static void decide(struct ctn_sched *s, uint64_t now_ns)
 			busy |= m->devices;
 	}
 	sched_advance(s);
+	s->reason = "KV grows";
 	sched_kv_settle(s, now_ns);
+	s->reason = "a request waits for it";
 	load_demanded(s, &busy, ahead, now_ns);
+	s->reason = "ahead of requests";
 	sched_load_ahead(s, busy | ahead, now_ns);
 	sched_stage_ahead(s, now_ns);
+	s->reason = "its weights are there, or on the way";
 	/* Downwards: an admission may drop others, and the last takes the place of one. */
 	for (uint32_t i = s->holder_count; i-- > 0;) {
 		struct sched_model *m;
@@ -241,6 +245,7 @@ static void decide(struct ctn_sched *s, uint64_t now_ns)
 
 		m->drains = m->barrier != UINT64_MAX;
 	}
+	s->reason = NULL;
 	sched_start_steps(s, now_ns);
 }
 

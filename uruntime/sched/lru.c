@@ -241,6 +241,7 @@ static void decide(struct ctn_sched *s, uint64_t now_ns)
 {
 	uint32_t waiting = 0;
 
+	s->reason = "the oldest request first";
 	for (uint32_t d = 0; d < s->device_count; d++)
 		s->wanted[d] = UINT64_MAX;
 	for (uint32_t i = 0; i < s->model_count; i++)
@@ -257,6 +258,7 @@ static void decide(struct ctn_sched *s, uint64_t now_ns)
 		serve(s, s->order[i], now_ns);
 	for (uint32_t i = 0; i < s->model_count; i++)
 		s->models[i].drains = s->models[i].barrier != UINT64_MAX;
+	s->reason = NULL;
 	sched_start_steps(s, now_ns);
 }
 

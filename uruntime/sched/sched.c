@@ -288,6 +288,7 @@ uint32_t ctn_sched_event(struct ctn_sched *s, uint64_t now_ns, const struct ctn_
 	s->action_count = 0;
 	s->action_max = max;
 	s->more = false;
+	s->reason = "as told";
 	switch (ev->type) {
 	case CTN_EV_ARRIVAL:
 		on_arrival(s, now_ns, ev);

@@ -175,7 +175,8 @@ struct ctn_sched {
 	double load_wait_s; /* average wait of a request before the load that it needs begins */
 	uint64_t (*next_arrival)(void *arg, uint32_t model);
 	void *next_arrival_arg;
-	uint64_t wake_ns; /* set by the policy in each decision */
+	uint64_t wake_ns;   /* set by the policy in each decision */
+	const char *reason; /* of the actions that are emitted now, for people; NULL */
 
 	struct ctn_sched_action *actions; /* of the call that runs */
 	uint32_t action_count, action_max;
