@@ -13,7 +13,7 @@
  *
  * A victim that runs or has requests that came before is taken when waiting for it is cheaper than
  * another victim: it drains. It may run on until its residency quantum is over, which is
- * QUANTUM_LOADS times the seconds of its load, from the end of its load or the arrival of the
+ * QUANTUM_LOADS times the seconds of its load or LEAST_QUANTUM_S, from the end of its load or the arrival of the
  * request that wants its room, whichever is later, so that at most a fifth of the time goes into
  * its loads; but no longer than that request's slack. Then it starts no more steps and is paused.
  * A model that is not there itself cannot drain, and gives what it holds: two half-loaded models
@@ -32,6 +32,8 @@
 #define HORIZON_S 0.2
 
 #define QUANTUM_LOADS 4
+/* A pause has costs that do not shrink with the model: its steps drain, and KV may be lost. */
+#define LEAST_QUANTUM_S 0.1
 
 #define SHORT_LIST 24
 #define CHANCE_NS  2000000ull
@@ -56,10 +58,12 @@ static double loss(const struct ctn_sched *s, const struct sched_model *m, doubl
 	return share > 0 ? m->chance * delay_s * m->weight : 0;
 }
 
-/* The residency quantum: so many seconds for those of its load. */
+/* The residency quantum: a multiple of the seconds of its load. */
 static double quantum_s(const struct ctn_sched *s, const struct sched_model *m)
 {
-	return QUANTUM_LOADS * sched_seconds_per_byte(s) * (double)m->whole_bytes;
+	double load_s = sched_seconds_per_byte(s) * (double)m->whole_bytes;
+
+	return CTN_MAX(QUANTUM_LOADS * load_s, LEAST_QUANTUM_S);
 }
 
 /* What a request takes once it runs. */
