@@ -13,11 +13,11 @@
  *
  * A victim that runs or has requests that came before is taken when waiting for it is cheaper than
  * another victim: it drains. It may run on until its residency quantum is over, which is
- * QUANTUM_LOADS times the seconds of its load or LEAST_QUANTUM_S, from the end of its load or the arrival of the
- * request that wants its room, whichever is later, so that at most a fifth of the time goes into
- * its loads; but no longer than that request's slack. Then it starts no more steps and is paused.
- * A model that is not there itself cannot drain, and gives what it holds: two half-loaded models
- * never wait for each other.
+ * QUANTUM_LOADS times the seconds of its load or LEAST_QUANTUM_S, from the end of its load or the
+ * arrival of the request that wants its room, whichever is later, so that at most a fifth of the
+ * time goes into its loads; but no longer than that request's slack. Then it starts no more steps
+ * and is paused. A model that is not there itself cannot drain, and gives what it holds: two
+ * half-loaded models never wait for each other.
  *
  * Cost: O(h) in the models that hold something, to find the SHORT_LIST that cost least for each
  * byte when dropped whole (more, if these do not bring enough), and then as much for each part of a
