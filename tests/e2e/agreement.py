@@ -18,7 +18,7 @@ from harness import LONG, SLOW, Daemon, Skip, check, commit_seed, equal, generat
 MODELS, LAYERS, BYTES = 10, 10, 16 << 20
 LINK, LAYER_MS = 20e6, 15  # a load of a whole model takes 0.42 s, a step 0.15 s: long beside what a busy machine adds
 TOKENS, RATE = 3, 2.4
-SECONDS, BARS = (300, (0.10, 0.10)) if LONG else (40, (0.35, 0.50))  # of mean and p95
+SECONDS, BARS = (300, (0.10, 0.10)) if LONG else (30, (0.35, 0.50))  # of mean and p95
 POPULARITY = [1 / (k + 1) for k in range(MODELS)]
 DEVICE = 22 << 20  # two models and what they need beside their weights; each device has ranks of five
 

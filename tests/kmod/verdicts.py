@@ -44,6 +44,10 @@ class Verdicts:
         for text in texts:
             self.lines += [f"# {line}" for line in str(text).splitlines()]
 
+    def add(self, others):
+        self.lines += others.lines
+        self.failed |= others.failed
+
     def count(self):
         return sum(not line.startswith("#") for line in self.lines)
 
