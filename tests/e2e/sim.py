@@ -173,7 +173,8 @@ def a_decision_is_quick():
         run = tool("bench", "sched", "--decisions", "20000" if SLOW else "100000", "--json", *pool)
         equal(run.returncode, 0, run.stderr)
         figure = json.loads(run.stdout)
-        check(figure["models"] == 1000 and figure["queued_mean"] > 8000, figure)
+        # Of fewer decisions more are from while the queue grows.
+        check(figure["models"] == 1000 and figure["queued_mean"] > (6000 if SLOW else 8000), figure)
         check(SLOW or figure["mean_us"] <= 50, figure)
 
 
