@@ -176,7 +176,10 @@ class Daemon:
             self.kill()
 
     def show_log(self):
-        for line in self.log.splitlines()[-60:]:
+        """What a sanitizer says, wherever it stands, and the end."""
+        lines = self.log.splitlines()
+        first = next((i for i, line in enumerate(lines) if "Sanitizer" in line or "runtime error:" in line), len(lines))
+        for line in lines[first : first + 60] + lines[max(first + 60, len(lines) - 60) if first < len(lines) else -60 :]:
             print("# | " + line)
 
     def kill(self):

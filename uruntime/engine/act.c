@@ -108,6 +108,8 @@ static void act_refuse(struct ctn_request *req, enum ctn_sched_refusal why, doub
 				    [CTN_REFUSED_DEADLINE] = -EAGAIN};
 	struct ctn_err err;
 
+	if (atomic_load_explicit(&req->ended, memory_order_relaxed))
+		return; /* its client reads the result already */
 	if (why == CTN_REFUSED_TOO_LARGE)
 		ctn_err_set(&err, codes[why],
 			    "prompt (%u tokens) and max_tokens (%u) need %u KV blocks, more than "
