@@ -129,7 +129,8 @@ def share_on_a_device(manifests):
         moved = m.sum("computron_move_bytes_total", move="load")
         return moved, m.sum("computron_bytes", tier="device", state="resident")
 
-    with Daemon(models_dir=models, device="host,mem=980M", pool="size=1536M") as d:
+    # lru loads nothing ahead: what moves is what is asked for.
+    with Daemon("--policy", "lru", models_dir=models, device="host,mem=980M", pool="size=1536M") as d:
         d.ids("base", [1], 1)
         d.load("base")
         moved, held = figures()
