@@ -58,11 +58,14 @@ static double loss(const struct ctn_sched *s, const struct sched_model *m, doubl
 	return share > 0 ? m->chance * delay_s * m->weight : 0;
 }
 
-/* The residency quantum: a multiple of the seconds of its load. */
+/* The residency quantum: a multiple of the seconds of its load, which is by its link, or what its
+ * last one took: that may have waited for a disk, and will again. */
 static double quantum_s(const struct ctn_sched *s, const struct sched_model *m)
 {
 	double load_s = sched_seconds_per_byte(s) * (double)m->whole_bytes;
 
+	if (m->since_ns > m->load_started_ns)
+		load_s = CTN_MAX(load_s, (double)(m->since_ns - m->load_started_ns) / 1e9);
 	return CTN_MAX(QUANTUM_LOADS * load_s, LEAST_QUANTUM_S);
 }
 
