@@ -366,6 +366,30 @@ bool computron_frames_readable(struct computron_frames *t, u32 unit, u64 generat
 }
 
 /**
+ * computron_frames_spanning() - the one frame that a range of units belongs to
+ * @t: the table
+ * @first: number of the first unit
+ * @last: of the last one
+ *
+ * Return: the frame, when it is CLEAN and all of them are of it, else NULL.
+ */
+struct computron_frame *computron_frames_spanning(struct computron_frames *t, u32 first, u32 last)
+{
+	struct computron_frame *f;
+	u32 unit;
+
+	lockdep_assert_held(&t->lock);
+	if (first >= t->units.count)
+		return NULL;
+	f = t->by_unit[first];
+	for (unit = first; f && unit <= last; unit++) {
+		if (!computron_frames_readable(t, unit, f->ref.generation))
+			return NULL;
+	}
+	return f;
+}
+
+/**
  * computron_frame_counted() - its huge pages were counted
  * @t: the table
  * @f: a frame

@@ -179,6 +179,7 @@ struct computron_frame *computron_frames_next(struct computron_frames *t, u32 un
 void computron_frame_describe(struct computron_frames *t, const struct computron_frame *f,
 			      const void *file, struct computron_frame_info *info);
 bool computron_frames_readable(struct computron_frames *t, u32 unit, u64 generation);
+struct computron_frame *computron_frames_spanning(struct computron_frames *t, u32 first, u32 last);
 
 void computron_frame_counted(struct computron_frames *t, struct computron_frame *f, u64 huge);
 void computron_frame_seal(struct computron_frames *t, struct computron_frame *f, const u8 *digest,

@@ -133,17 +133,13 @@ static int learn_ops(const struct vm_operations_struct *ops)
 static u64 frame_of_range(struct computron_pool *pool, u64 offset, u64 bytes)
 {
 	struct computron_frames *t = &pool->frames;
-	u64 unit = div64_u64(offset, t->unit_bytes),
-	    end = div64_u64(offset + bytes - 1, t->unit_bytes);
-	u64 generation = 0;
+	const struct computron_frame *f;
+	u64 generation;
 
 	spin_lock(&t->lock);
-	if (t->by_unit[unit])
-		generation = t->by_unit[unit]->ref.generation;
-	for (; generation && unit <= end; unit++) {
-		if (!computron_frames_readable(t, unit, generation))
-			generation = 0;
-	}
+	f = computron_frames_spanning(t, div64_u64(offset, t->unit_bytes),
+				      div64_u64(offset + bytes - 1, t->unit_bytes));
+	generation = f ? f->ref.generation : 0;
 	spin_unlock(&t->lock);
 	return generation;
 }

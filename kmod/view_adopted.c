@@ -75,17 +75,12 @@ static int lease_range(struct computron_pool *pool, u64 offset, u64 bytes,
 		       struct computron_frame **f)
 {
 	struct computron_frames *t = &pool->frames;
-	u64 unit = div64_u64(offset, t->unit_bytes),
-	    end = div64_u64(offset + bytes - 1, t->unit_bytes);
-	int rc = 0;
+	int rc = -ESTALE;
 
 	spin_lock(&t->lock);
-	*f = t->by_unit[unit];
-	for (; !rc && unit <= end; unit++) {
-		if (!*f || !computron_frames_readable(t, unit, (*f)->ref.generation))
-			rc = -ESTALE;
-	}
-	if (!rc)
+	*f = computron_frames_spanning(t, div64_u64(offset, t->unit_bytes),
+				       div64_u64(offset + bytes - 1, t->unit_bytes));
+	if (*f)
 		rc = computron_frame_lease(t, *f);
 	spin_unlock(&t->lock);
 	return rc;

@@ -20,9 +20,8 @@
 /* Copies at 400 MB/s in all and short computations are what two cores can carry at once. */
 #define DEVICE    "host:4,link=100M,layer_ms=25"
 #define SYNTHETIC "opt,bytes=192M"
-/* Of the prompt. With four, layers take longer than layer_ms, on cores that the copies need too:
- * then both at once are slower than each apart, most of all where the computation begins with the
- * copies (PARTIAL at tp 2, pp 2: 1.11 of the bound on two cores). */
+/* Of the prompt. With four, PARTIAL at tp 2, pp 2 was seen at 1.11 of the bound on two cores;
+ * probably because layers then take longer than layer_ms, on cores that the copies need too. */
 #define TOKENS 1
 
 struct bench {

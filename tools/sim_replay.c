@@ -22,7 +22,6 @@ enum request { REQUEST_FREE, REQUEST_QUEUED, REQUEST_ADMITTED, REQUEST_REFUSED }
 struct known_model {
 	uint32_t ranks, layers[64];
 	bool cancelling, staging;
-	uint64_t load_ns, step_ns;
 };
 
 struct replay {
@@ -202,7 +201,8 @@ static int take_model(struct replay *r, json_t *line)
 		return ctn_err_set(r->err, -ENOMEM, "out of memory");
 	rc = get_fields(r, line, ctn_sched_model_fields, &model);
 	if (rc == 0 &&
-	    (model.max_steps > CTN_SCHED_MAX_STEPS || abs(model.priority) > CTN_SCHED_MAX_PRIORITY))
+	    (model.max_steps > CTN_SCHED_MAX_STEPS || model.priority < -CTN_SCHED_MAX_PRIORITY ||
+	     model.priority > CTN_SCHED_MAX_PRIORITY))
 		rc = bad(r, "steps and priority of a model");
 	json_array_foreach(list, i, each)
 	{
@@ -350,7 +350,6 @@ static void note_action(struct replay *r, const struct ctn_sched_action *a)
 
 	switch (a->type) {
 	case CTN_ACT_LOAD:
-		m->load_ns = r->now_ns;
 		m->cancelling = false;
 		break;
 	case CTN_ACT_CANCEL:

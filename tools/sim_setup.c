@@ -87,15 +87,11 @@ static const char *scalar(struct fy_node *node)
 static int set_priority(struct ctn_sim_cluster *c, uint32_t i, const char *value,
 			struct ctn_err *err)
 {
-	uint64_t v = 0;
-	bool minus = value[0] == '-';
-	int rc = ctn_parse_u64("priorities", value + minus, 0, CTN_SCHED_MAX_PRIORITY, &v, err);
-
 	if (i >= CTN_SIM_MAX_NAMED)
 		return ctn_err_set(err, -EINVAL, "priorities: expected at most %d",
 				   CTN_SIM_MAX_NAMED);
-	c->priorities[i] = minus ? -(int32_t)v : (int32_t)v;
-	return rc;
+	return ctn_parse_signed("priorities", value, CTN_SCHED_MAX_PRIORITY, &c->priorities[i],
+				err);
 }
 
 static int set_pinned(struct ctn_sim_cluster *c, uint32_t i, const char *value, struct ctn_err *err)
@@ -103,7 +99,6 @@ static int set_pinned(struct ctn_sim_cluster *c, uint32_t i, const char *value, 
 	uint64_t v = 0;
 	int rc = ctn_parse_u64("pinned", value, 0, CTN_SIM_MAX_NAMED - 1, &v, err);
 
-	(void)i;
 	if (rc == 0)
 		c->pinned[v] = true;
 	return rc;

@@ -283,6 +283,7 @@ def bad_configuration_names_the_line():
             ("listen: [127.0.0.1\n", [path]),
             ("- a\n- b\n", [path]),
             ("listen: 127.0.0.1:0\nlisten: 127.0.0.1:1\n", ["listen"]),
+            ("model:\n  - name: a\n    dir: /no\n    priority: 9\n", ["priority", "-8 to 8", '"9"']),
         ):
             with open(path, "w", encoding="utf-8") as f:
                 f.write(text)

@@ -116,7 +116,25 @@ static void test_errors_are_one_line(void)
 	CU_ASSERT_STRING_EQUAL(err.msg, "b???: a??[1m? \xe2\x82\xac???");
 }
 
+static void test_numbers_with_a_sign(void)
+{
+	static const char *const bad[] = {"",    "-",  "9",  "-9",        "+1",
+					  "--1", "1x", " 1", "4294967297"};
+	struct ctn_err err;
+	int32_t v = 0;
+
+	CU_ASSERT_EQUAL(ctn_parse_signed("n", "-8", 8, &v, NULL), 0);
+	CU_ASSERT_EQUAL(v, -8);
+	CU_ASSERT_EQUAL(ctn_parse_signed("n", "8", 8, &v, NULL), 0);
+	CU_ASSERT_EQUAL(v, 8);
+	for (size_t i = 0; i < CTN_ARRAY_LEN(bad); i++) {
+		CU_ASSERT_EQUAL(ctn_parse_signed("n", bad[i], 8, &v, &err), -EINVAL);
+		CU_ASSERT_PTR_NOT_NULL(strstr(err.msg, "n: expected -8 to 8, found \""));
+	}
+	CU_ASSERT_EQUAL(v, 8);
+}
+
 CTN_TESTS("base", CTN_TEST(test_sizes_are_powers_of_1024), CTN_TEST(test_rates_are_powers_of_1000),
-	  CTN_TEST(test_option_lists), CTN_TEST(test_only_regular_files_are_read),
-	  CTN_TEST(test_buffer_grows_and_terminates), CTN_TEST(test_texts_of_the_kernel),
-	  CTN_TEST(test_errors_are_one_line))
+	  CTN_TEST(test_option_lists), CTN_TEST(test_numbers_with_a_sign),
+	  CTN_TEST(test_only_regular_files_are_read), CTN_TEST(test_buffer_grows_and_terminates),
+	  CTN_TEST(test_texts_of_the_kernel), CTN_TEST(test_errors_are_one_line))

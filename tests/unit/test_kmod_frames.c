@@ -165,6 +165,10 @@ static void test_a_life(void)
 	CU_ASSERT_TRUE(list_empty(&x.loading));
 	CU_ASSERT_TRUE(computron_frames_readable(&x.t, (u32)ref.id + 2, ref.generation));
 	CU_ASSERT_FALSE(computron_frames_readable(&x.t, (u32)ref.id + 2, ref.generation + 1));
+	CU_ASSERT_PTR_EQUAL(computron_frames_spanning(&x.t, (u32)ref.id, (u32)ref.id + 2),
+			    x.t.by_unit[ref.id]);
+	CU_ASSERT_PTR_NULL(computron_frames_spanning(&x.t, (u32)ref.id, (u32)ref.id + 3));
+	CU_ASSERT_PTR_NULL(computron_frames_spanning(&x.t, UINT32_MAX, UINT32_MAX));
 	CU_ASSERT_FALSE(computron_frames_readable(&x.t, (u32)ref.id + 3, 0));
 	CU_ASSERT_FALSE(computron_frames_readable(&x.t, UNITS, 0));
 	CU_ASSERT_PTR_EQUAL(computron_frames_by_content(&x.t, digest, data), f);

@@ -187,7 +187,7 @@ static void test_half_a_log_is_decided_again_as_far_as_it_goes(void)
 	ctn_sim_replay_free(&r);
 }
 
-static void expect_service_without_log(const char *path, bool failed)
+static void expect_service_without_log(const char *path)
 {
 	struct ctn_snapshot snap;
 	struct rig rig;
@@ -195,15 +195,15 @@ static void expect_service_without_log(const char *path, bool failed)
 	open_logged(&rig, ONE_MODEL, path);
 	some_life(&rig);
 	CU_ASSERT_EQUAL_FATAL(ctn_engine_snapshot(rig.engine, &snap), 0);
-	CU_ASSERT_EQUAL(snap.decisions_failed, failed);
+	CU_ASSERT(snap.decisions_failed);
 	ctn_snapshot_free(&snap);
 	rig_close(&rig);
 }
 
 static void test_a_log_that_cannot_be_written_stops_nothing(void)
 {
-	expect_service_without_log("/dev/full", true);
-	expect_service_without_log("/nonexistent/decisions", false);
+	expect_service_without_log("/dev/full");
+	expect_service_without_log("/nonexistent/decisions");
 }
 
 static void test_what_was_foretold_is_counted(void)

@@ -180,6 +180,9 @@ void ctn_buf_free(struct ctn_buf *buf);
 int ctn_parse_size(const char *s, uint64_t *bytes, struct ctn_err *err);
 /* "400M" -> bytes a second; K/M/G/T are powers of 1000. -EINVAL, -ERANGE. */
 int ctn_parse_rate(const char *s, uint64_t *bytes_per_s, struct ctn_err *err);
+/* Decimal with or without a minus, whole string, from -most to most. -EINVAL. `what` as below. */
+int ctn_parse_signed(const char *what, const char *s, int32_t most, int32_t *v,
+		     struct ctn_err *err);
 /* Decimal, whole string, within [min, max]. -EINVAL, -ERANGE. `what` names it in the error. */
 int ctn_parse_u64(const char *what, const char *s, uint64_t min, uint64_t max, uint64_t *v,
 		  struct ctn_err *err);

@@ -77,6 +77,18 @@ int ctn_parse_u64(const char *what, const char *s, uint64_t min, uint64_t max, u
 	return 0;
 }
 
+int ctn_parse_signed(const char *what, const char *s, int32_t most, int32_t *v, struct ctn_err *err)
+{
+	bool minus = s[0] == '-';
+	uint64_t n = 0;
+
+	if (ctn_parse_u64(what, s + minus, 0, (uint64_t)most, &n, NULL))
+		return ctn_err_set(err, -EINVAL, "%s: expected %d to %d, found \"%s\"", what, -most,
+				   most, s);
+	*v = minus ? -(int32_t)n : (int32_t)n;
+	return 0;
+}
+
 char *ctn_format_size(uint64_t bytes, char out[32])
 {
 	static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};

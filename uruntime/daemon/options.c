@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "daemon/options.h"
-#include "engine/engine.h"
+#include "sched/sched.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -94,20 +94,6 @@ static int parse_count(const char *what, const char *s, uint32_t *out, struct ct
 	return rc;
 }
 
-static int parse_priority(const char *s, int32_t *out, struct ctn_err *err)
-{
-	bool minus = s && s[0] == '-';
-	uint64_t v = 0;
-
-	if (!s)
-		return 0;
-	if (ctn_parse_u64("priority", s + minus, 0, CTN_MAX_PRIORITY, &v, NULL))
-		return ctn_err_set(err, -EINVAL, "priority: expected %d to %d, found \"%s\"",
-				   -CTN_MAX_PRIORITY, CTN_MAX_PRIORITY, s);
-	*out = minus ? -(int32_t)v : (int32_t)v;
-	return 0;
-}
-
 /* "0,2,1" */
 static int parse_devices(const char *s, struct ctn_model_option *m, struct ctn_err *err)
 {
@@ -151,8 +137,9 @@ int ctn_options_add_model_parts(struct ctn_options *o, const char *name, const c
 		rc = parse_count("pp", pp, &m.pp, err);
 	if (!rc)
 		rc = parse_devices(devices, &m, err);
-	if (!rc)
-		rc = parse_priority(priority, &m.priority, err);
+	if (!rc && priority)
+		rc = ctn_parse_signed("priority", priority, CTN_SCHED_MAX_PRIORITY, &m.priority,
+				      err);
 	if (rc) {
 		model_free(&m);
 		return ctn_err_prefix(err, "model %s", name);

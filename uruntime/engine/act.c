@@ -257,7 +257,8 @@ static void carry_out(struct ctn_engine *e, const struct ctn_sched_action *a)
 		act_step(m);
 		break;
 	case CTN_ACT_STAGE:
-		break; /* sched was made without it */
+		CTN_ASSERT(false); /* sched was made without it */
+		break;
 	case CTN_ACT_DROP_HOST:
 		act_drop_host(m, a->bytes);
 		break;

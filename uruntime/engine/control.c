@@ -287,6 +287,7 @@ static void snapshot_taken(struct ctn_mail *mail)
 	memcpy(snap->ahead, e->ahead, sizeof(snap->ahead));
 	memcpy(snap->predictions, e->predictions, sizeof(snap->predictions));
 	decisions_state(e->decisions, &snap->decision_lines, &snap->decisions_failed);
+	snap->decisions_failed |= e->cfg.decision_log && !e->decisions;
 	snap->ledger_errors = e->ledger_errors;
 	snap->uptime_s = (double)(ctn_now_ns() - e->started_ns) / 1e9;
 	answer(c, 0);

@@ -32,8 +32,6 @@ struct ctn_engine_config {
 	bool poison; /* overwrite dropped bytes, digest device frames (test builds) */
 };
 
-#define CTN_MAX_PRIORITY 8
-
 /* One --model value, or one folder below --models-dir. */
 struct ctn_model_spec {
 	const char *name;
@@ -41,7 +39,7 @@ struct ctn_model_spec {
 	uint32_t tp, pp;         /* 0: 1 */
 	const uint32_t *devices; /* tp * pp device indices, by rank; NULL: 0, 1, ... */
 	uint32_t device_count;   /* 0 with NULL */
-	int32_t priority; /* -CTN_MAX_PRIORITY to CTN_MAX_PRIORITY; the higher is served first */
+	int32_t priority;        /* as that of sched.h; the higher is served first */
 };
 
 /* -ENOENT for an unknown policy, -ENOMEM. */
@@ -123,8 +121,8 @@ struct ctn_request_result {
 	struct ctn_err err;     /* CTN_FINISH_ERROR: why; -E2BIG: prompt and max_tokens need more KV
 				 * than the devices have; -ENOSPC: no room beside the pinned models;
 				 * -ENODEV: a device is out of service; -EAGAIN: as measured, it would
-				 * end     after its timeout; else the load or a step failed */
-	uint32_t retry_after_s; /* with -EAGAIN, if it is known: then it may come again */
+				 * end after its timeout; else the load or a step failed */
+	uint32_t retry_after_s; /* with this -EAGAIN, else 0: then it may come again */
 	uint32_t prompt_tokens;
 	uint32_t completion_tokens;
 	uint64_t bytes_staged; /* moved for its model while it waited */

@@ -381,7 +381,7 @@ static enum ctn_outcome outcome_of(const struct ctn_request_result *r)
 	case CTN_FINISH_TIMEOUT:
 		return CTN_OUTCOME_TIMEOUT;
 	default:
-		return r->err.code == -EAGAIN ? CTN_OUTCOME_REFUSED : CTN_OUTCOME_ERROR;
+		return r->retry_after_s ? CTN_OUTCOME_REFUSED : CTN_OUTCOME_ERROR;
 	}
 }
 

@@ -2,6 +2,8 @@
 /* The mirror below the policies: what fits where, and what each action changes. */
 #include "sched/state.h"
 
+#include <math.h>
+
 /* ---- charges ---------------------------------------------------------------------------- */
 
 uint64_t sched_kv_charge(const struct ctn_sched *s, const struct sched_model *m, uint32_t r,
@@ -407,12 +409,50 @@ void sched_refuse(struct ctn_sched *s, uint32_t slot, enum ctn_sched_refusal why
 	a->why = why;
 }
 
-void sched_drop_host(struct ctn_sched *s, uint32_t model, uint64_t bytes)
+static void drop_host(struct ctn_sched *s, uint32_t model, uint64_t bytes)
 {
 	struct ctn_sched_action *a = emit(s, CTN_ACT_DROP_HOST);
 
 	a->model = model;
 	a->bytes = bytes;
+}
+
+void sched_make_host_room(struct ctn_sched *s, uint32_t model, uint64_t bytes,
+			  const uint64_t *host_evictable,
+			  double (*chance)(const struct ctn_sched *s, const struct sched_model *m,
+					   uint64_t now_ns),
+			  uint64_t now_ns)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < s->model_count; i++) {
+		if (host_evictable[i])
+			s->order[n++] = i;
+	}
+	while (bytes && n && sched_room(s, 1)) {
+		uint64_t used_ns = 0, take;
+		double least = INFINITY;
+		uint32_t best = 0;
+
+		for (uint32_t i = 0; i < n; i++) {
+			const struct sched_model *m = &s->models[s->order[i]];
+			/* A chance is at most 1. */
+			double cost =
+				(chance ? chance(s, m, now_ns) : 0) + (s->order[i] == model ? 4
+								       : m->pinned          ? 2
+											    : 0);
+
+			if (cost > least || (cost == least && m->last_used_ns >= used_ns))
+				continue;
+			least = cost;
+			used_ns = m->last_used_ns;
+			best = i;
+		}
+		take = CTN_MIN(bytes, host_evictable[s->order[best]]);
+		drop_host(s, s->order[best], take);
+		bytes -= take;
+		s->order[best] = s->order[--n];
+	}
 }
 
 void sched_stage(struct ctn_sched *s, uint32_t model, uint64_t bytes, uint64_t now_ns)

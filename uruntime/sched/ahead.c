@@ -155,32 +155,5 @@ void sched_stage_ahead(struct ctn_sched *s, uint64_t now_ns)
 void sched_host_need(struct ctn_sched *s, uint32_t model, uint64_t bytes,
 		     const uint64_t *host_evictable, uint64_t now_ns)
 {
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < s->model_count; i++) {
-		if (host_evictable[i])
-			s->order[n++] = i;
-	}
-	while (bytes && n && sched_room(s, 1)) {
-		uint32_t best = 0;
-		double least = INFINITY;
-		uint64_t take;
-
-		for (uint32_t i = 0; i < n; i++) {
-			const struct sched_model *m = &s->models[s->order[i]];
-			double chance = host_chance(s, m, now_ns);
-
-			chance += s->order[i] == model ? 4 : m->pinned ? 2 : 0;
-			if (chance < least ||
-			    (chance == least &&
-			     m->last_used_ns < s->models[s->order[best]].last_used_ns)) {
-				least = chance;
-				best = i;
-			}
-		}
-		take = CTN_MIN(bytes, host_evictable[s->order[best]]);
-		sched_drop_host(s, s->order[best], take);
-		bytes -= take;
-		s->order[best] = s->order[--n];
-	}
+	sched_make_host_room(s, model, bytes, host_evictable, host_chance, now_ns);
 }

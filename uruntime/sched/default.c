@@ -44,7 +44,6 @@ static bool loads_ahead(const struct sched_model *m)
 static bool room_now(struct ctn_sched *s, struct sched_model *m, uint32_t blocks, uint64_t arrival,
 		     uint64_t now_ns)
 {
-	(void)arrival;
 	return sched_make_room(s, m, blocks, DBL_MAX, now_ns) == SCHED_ROOM;
 }
 

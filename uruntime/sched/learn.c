@@ -15,6 +15,7 @@
 #include <math.h>
 
 #define LEAST_SHARE (1.0 / 64)
+#define STEPS_SHARE (1.0 / 16) /* of the seconds of a step, and of the steps of a request */
 #define FAR         8.0
 
 /* A silence of more than so many mean gaps breaks the pattern: the chance falls with its length. */
@@ -170,7 +171,7 @@ void sched_learn_step(struct sched_model *m, uint64_t now_ns)
 		return;
 	m->step_alone = false;
 	if (m->step_s > 0)
-		m->step_s += LEAST_SHARE * 4 * (CTN_MIN(seconds, FAR * m->step_s) - m->step_s);
+		m->step_s += STEPS_SHARE * (CTN_MIN(seconds, FAR * m->step_s) - m->step_s);
 	else
 		m->step_s = seconds;
 }
@@ -180,7 +181,7 @@ void sched_learn_request(struct sched_model *m, const struct sched_request *q)
 	if (q->steps == 0)
 		return;
 	if (m->steps_each > 0)
-		m->steps_each += LEAST_SHARE * 4 * (q->steps - m->steps_each);
+		m->steps_each += STEPS_SHARE * (q->steps - m->steps_each);
 	else
 		m->steps_each = q->steps;
 }

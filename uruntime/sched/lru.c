@@ -262,45 +262,14 @@ static void decide(struct ctn_sched *s, uint64_t now_ns)
 	sched_start_steps(s, now_ns);
 }
 
-/* Host victims in order: not pinned, least recently used; the model that needs the room last. */
-static bool better_host_victim(const struct ctn_sched *s, uint32_t a, uint32_t b, uint32_t self)
+static void host_need(struct ctn_sched *s, uint32_t model, uint64_t bytes,
+		      const uint64_t *host_evictable, uint64_t now_ns)
 {
-	const struct sched_model *x = &s->models[a], *y = &s->models[b];
-
-	if (a == self || b == self)
-		return b == self;
-	if (x->pinned != y->pinned)
-		return y->pinned;
-	return x->last_used_ns < y->last_used_ns;
-}
-
-void sched_lru_host_need(struct ctn_sched *s, uint32_t model, uint64_t bytes,
-			 const uint64_t *host_evictable, uint64_t now_ns)
-{
-	uint32_t n = 0;
-
-	(void)now_ns;
-	for (uint32_t i = 0; i < s->model_count; i++) {
-		if (host_evictable[i])
-			s->order[n++] = i;
-	}
-	while (bytes && n && sched_room(s, 1)) {
-		uint32_t best = 0;
-		uint64_t take;
-
-		for (uint32_t i = 1; i < n; i++) {
-			if (better_host_victim(s, s->order[i], s->order[best], model))
-				best = i;
-		}
-		take = CTN_MIN(bytes, host_evictable[s->order[best]]);
-		sched_drop_host(s, s->order[best], take);
-		bytes -= take;
-		s->order[best] = s->order[--n];
-	}
+	sched_make_host_room(s, model, bytes, host_evictable, NULL, now_ns);
 }
 
 const struct sched_policy sched_policy_lru = {.name = "lru",
 					      .decide = decide,
 					      .admit = admit,
 					      .room_now = room_now,
-					      .host_need = sched_lru_host_need};
+					      .host_need = host_need};

@@ -203,8 +203,6 @@ struct sched_policy {
 
 extern const struct sched_policy sched_policy_lru, sched_policy_default, sched_policy_clairvoyant;
 bool sched_refuse_unplaceable(struct ctn_sched *s, const struct sched_model *m);
-void sched_lru_host_need(struct ctn_sched *s, uint32_t model, uint64_t bytes,
-			 const uint64_t *host_evictable, uint64_t now_ns);
 
 static inline uint32_t sched_steps(const struct sched_model *m)
 {
@@ -357,6 +355,12 @@ void sched_step(struct ctn_sched *s, uint32_t model, uint64_t now_ns);
 void sched_refuse(struct ctn_sched *s, uint32_t request, enum ctn_sched_refusal why);
 /* `bytes` of the model into the pool. */
 void sched_stage(struct ctn_sched *s, uint32_t model, uint64_t bytes, uint64_t now_ns);
-void sched_drop_host(struct ctn_sched *s, uint32_t model, uint64_t bytes);
+/* Frees `bytes` of the pool as far as can be: of models in the order not pinned, least `chance`
+ * (NULL: all alike), least recently used; of `model`, which needs the room, last. */
+void sched_make_host_room(struct ctn_sched *s, uint32_t model, uint64_t bytes,
+			  const uint64_t *host_evictable,
+			  double (*chance)(const struct ctn_sched *s, const struct sched_model *m,
+					   uint64_t now_ns),
+			  uint64_t now_ns);
 
 #endif

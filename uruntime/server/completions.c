@@ -259,7 +259,7 @@ static void engine_failed(const struct ctn_request_result *r, struct ctn_api_err
 {
 	const struct ctn_err *err = &r->err;
 
-	if (err->code == -EAGAIN && r->retry_after_s) {
+	if (r->retry_after_s) {
 		e->retry_after_s = r->retry_after_s;
 		ctn_api_fail(e, MHD_HTTP_TOO_MANY_REQUESTS, "too_late", "timeout", "%s", err->msg);
 		return;
