@@ -40,10 +40,12 @@ static uint64_t pmd_mapped(const uint8_t *at)
 static void words_of(const char *path, uint64_t index, uint64_t *words, uint64_t count)
 {
 	int fd = open(path, O_RDONLY);
+	ssize_t got;
 
 	CHECK(fd >= 0, "cannot open %s: errno %d", path, errno);
-	CHECK(pread(fd, words, count * 8, (off_t)(index * 8)) == (ssize_t)(count * 8),
-	      "%s: errno %d", path, errno);
+	got = pread(fd, words, count * 8, (off_t)(index * 8));
+	CHECK(got == (ssize_t)(count * 8), "%s at %llu: %zd of %llu bytes, errno %d", path,
+	      (unsigned long long)index, got, (unsigned long long)(count * 8), errno);
 	close(fd);
 }
 
@@ -51,17 +53,21 @@ static void words_of(const char *path, uint64_t index, uint64_t *words, uint64_t
  * kernels also have compound pages of other sizes. */
 static uint64_t in_huge_pages(const uint8_t *map, uint64_t bytes)
 {
-	uint64_t sum = 0, entry, flags[UNIT / 4096];
+	uint64_t sum = 0, entry, pfn, flags[UNIT / 4096];
 	bool whole;
 
 	for (uint64_t at = 0; at < bytes; at += UNIT) {
 		words_of("/proc/self/pagemap", (uintptr_t)(map + at) / 4096, &entry, 1);
 		if (!(entry >> 63))
 			continue;
-		words_of("/proc/kpageflags", entry & ((1ULL << 55) - 1), flags, UNIT / 4096);
+		pfn = entry & ((1ULL << 55) - 1);
+		/* Of a small page no more than its own: memory may end within a unit of it. */
+		words_of("/proc/kpageflags", pfn, flags, 1);
 		whole = (flags[0] & KPF_HEAD) && (flags[0] & KPF_HUGE);
-		for (uint64_t i = 1; i < UNIT / 4096; i++)
-			whole = whole && (flags[i] & KPF_TAIL);
+		if (whole)
+			words_of("/proc/kpageflags", pfn, flags, UNIT / 4096);
+		for (uint64_t i = 1; whole && i < UNIT / 4096; i++)
+			whole = flags[i] & KPF_TAIL;
 		sum += whole ? UNIT : 0;
 	}
 	return sum;
