@@ -11,12 +11,12 @@ import signal
 import struct
 import sys
 import time
-import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "e2e"))
 
 import harness
+import ktap
 from harness import NAMES, TESTS, Daemon, Skip, check, equal, eventually, golden, test
 
 harness.SLOW = True  # an emulated processor
@@ -198,23 +198,4 @@ def status_says_the_same():
         check("kmod" in said, f"computron status: {said}")
 
 
-def main():
-    print(f"KTAP version 1\n1..{len(TESTS)}", flush=True)
-    failed = 0
-    for number, t in enumerate(TESTS, 1):
-        since = time.monotonic()
-        try:
-            t()
-        except Skip as e:
-            print(f"ok {number} {t.__name__} # SKIP {e}", flush=True)
-            continue
-        except Exception:
-            failed += 1
-            print("".join("# " + line for line in traceback.format_exc().splitlines(True)))
-            print(f"not ok {number} {t.__name__}", flush=True)
-            continue
-        print(f"# {time.monotonic() - since:.1f} s\nok {number} {t.__name__}", flush=True)
-    sys.exit(1 if failed else 0)
-
-
-main()
+sys.exit(ktap.run(TESTS, Skip))

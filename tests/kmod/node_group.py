@@ -6,7 +6,9 @@ import os
 import stat
 import subprocess
 import sys
-import time
+
+import ktap
+from ktap import Skip
 
 DEVICE = "/dev/computron"
 UDEVD = "/usr/lib/systemd/systemd-udevd"
@@ -14,10 +16,6 @@ UDEVADM = "/usr/bin/udevadm"
 GROUP = "computron"
 # in-system changes the root, where udevadm does nothing unless told so.
 os.environ["SYSTEMD_IGNORE_CHROOT"] = "1"
-
-
-class Skip(Exception):
-    pass
 
 
 def check(condition, what):
@@ -70,24 +68,7 @@ def only_members_open_it():
     check(not opens([]), "who is no member opens it")
 
 
-def main():
-    tests, failed = (group_and_mode, only_members_open_it), False
-    print(f"KTAP version 1\n1..{len(tests)}", flush=True)
-    skipped = 0
-    for number, test in enumerate(tests, 1):
-        since = time.monotonic()
-        try:
-            test()
-            print(f"# {time.monotonic() - since:.1f} s\nok {number} {test.__name__}", flush=True)
-        except Skip as e:
-            skipped += 1
-            print(f"ok {number} {test.__name__} # SKIP {e}", flush=True)
-        except Exception as e:
-            failed = True
-            print(f"# {e!r}\nnot ok {number} {test.__name__}", flush=True)
-    if os.path.exists("/run/udev"):
-        subprocess.run([UDEVADM, "control", "--exit"], check=False)
-    sys.exit(1 if failed else 4 if skipped == len(tests) else 0)
-
-
-main()
+status = ktap.run((group_and_mode, only_members_open_it))
+if os.path.exists("/run/udev"):
+    subprocess.run([UDEVADM, "control", "--exit"], check=False)
+sys.exit(status)
