@@ -266,6 +266,9 @@ def bad_options():
         (["--listen", "nowhere"], ["nowhere"]),
         (["--models-dir", "/no/such/folder"], ["/no/such/folder"]),
         (["--model", "a=/no/such/folder,tp=zero"], ["zero"]),
+        (["--model", "a=/no/such/folder,devices=3-1"], ["devices", "3"]),
+        (["--model", "a=/no/such/folder,devices=0-"], ["devices"]),
+        (["--model", "a=/no/such/folder,devices=0-4294967295"], ["devices", "4096"]),
         (["--model", "a=/no/such/folder,priority=9"], ["priority", "-8 to 8", '"9"']),
         (["--config", "/no/such/file.yaml"], ["/no/such/file.yaml"]),
         (["stray"], ["stray"]),
@@ -304,6 +307,19 @@ def configuration_file_serves():
         with Daemon(config=path, models_dir=None, device=None) as d:
             equal(sorted(served(d)), sorted(["tiny", NAMES[1]]))
             equal(d.ids("tiny", IDS[:1], 4), IDS[1:5])
+
+
+@test
+def devices_are_numbers_and_ranges():
+    with tempfile.TemporaryDirectory() as folder:
+        path, split = os.path.join(folder, "c.yaml"), f"{MODELS}/{LLAMA}"
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(f"model:\n  - name: file\n    dir: {split}\n    tp: 2\n    pp: 2\n    devices: [3, 0-2]\n")
+        command = ("--model", f"range={split},tp=2,pp=2,devices=0-3", "--model", f"both={split},pp=3,devices=0,2-3")
+        for args, config, names in ((command, None, ["range", "both"]), ((), path, ["file"])):
+            with Daemon(*args, config=config, models_dir=None, device="host:4,mem=16M") as d:
+                for name in names:
+                    equal(d.ids(name, IDS[:1], 4), IDS[1:5], name)
 
 
 @test

@@ -94,25 +94,47 @@ static int parse_count(const char *what, const char *s, uint32_t *out, struct ct
 	return rc;
 }
 
-/* "0,2,1" */
+/* "2" or "0-3" */
+static int add_devices(struct ctn_model_option *m, char *range, struct ctn_err *err)
+{
+	char *dash = strchr(range, '-');
+	uint64_t first, last;
+	uint32_t *devices;
+	int rc;
+
+	if (dash)
+		*dash++ = '\0';
+	rc = ctn_parse_u64("devices", range, 0, UINT32_MAX, &first, err);
+	last = first;
+	if (!rc && dash)
+		rc = ctn_parse_u64("devices", dash, first, UINT32_MAX, &last, err);
+	if (rc)
+		return rc;
+	if (last - first >= MAX_RANKS - m->device_count)
+		return ctn_err_set(err, -ERANGE, "devices: expected at most %d", MAX_RANKS);
+	devices = reallocarray(m->devices, m->device_count + (last - first) + 1, sizeof(*devices));
+	if (!devices)
+		return ctn_err_set(err, -ENOMEM, "out of memory");
+	m->devices = devices;
+	while (first <= last)
+		m->devices[m->device_count++] = (uint32_t)first++;
+	return 0;
+}
+
+/* "0,2-3,1" */
 static int parse_devices(const char *s, struct ctn_model_option *m, struct ctn_err *err)
 {
 	char *copy, *save = NULL;
-	uint64_t v;
 	int rc = 0;
 
 	if (!s)
 		return 0;
 	copy = strdup(s);
-	m->devices = calloc(strlen(s) + 1, sizeof(*m->devices));
-	if (!copy || !m->devices)
+	if (!copy)
 		rc = ctn_err_set(err, -ENOMEM, "out of memory");
 	for (char *t = copy ? strtok_r(copy, ",", &save) : NULL; t && !rc;
-	     t = strtok_r(NULL, ",", &save)) {
-		rc = ctn_parse_u64("devices", t, 0, UINT32_MAX, &v, err);
-		if (!rc)
-			m->devices[m->device_count++] = (uint32_t)v;
-	}
+	     t = strtok_r(NULL, ",", &save))
+		rc = add_devices(m, t, err);
 	if (!rc && m->device_count == 0)
 		rc = ctn_err_set(err, -EINVAL, "devices: expected a list of numbers, found none");
 	free(copy);
