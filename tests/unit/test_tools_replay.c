@@ -4,6 +4,7 @@
 #include "engine_fixture.h"
 #include "tools/sim_replay.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #define LINK "10M"
@@ -206,6 +207,44 @@ static void test_a_log_that_cannot_be_written_stops_nothing(void)
 	expect_service_without_log("/nonexistent/decisions");
 }
 
+/* A FIFO that nobody reads is not waited for, neither at the start nor at the end. */
+static void test_a_log_without_a_reader_stops_nothing(void)
+{
+	char path[PATH_MAX];
+	struct rig rig;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/fifo", ctn_test_tmpdir());
+	CU_ASSERT_EQUAL_FATAL(mkfifo(path, 0600), 0);
+	expect_service_without_log(path);
+	fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	CU_ASSERT_FATAL(fd >= 0);
+	/* Less than a line of the state of models. */
+	CU_ASSERT(fcntl(fd, F_SETPIPE_SZ, 4096) > 0);
+	open_logged(&rig, ONE_MODEL, path);
+	some_life(&rig);
+	rig_close(&rig);
+	close(fd);
+}
+
+/* The second one is told, and the first one's stays whole. */
+static void test_a_log_is_one_daemons(void)
+{
+	struct ctn_err err = {0};
+	struct ctn_replay r;
+	struct rig rig;
+
+	open_logged(&rig, ONE_MODEL, log_path());
+	some_life(&rig);
+	expect_service_without_log(log_path());
+	some_life(&rig);
+	rig_close(&rig);
+	CU_ASSERT_EQUAL_FATAL(ctn_sim_replay(log_path(), &r, &err), 0);
+	CU_ASSERT_EQUAL(r.differ_at, 0);
+	CU_ASSERT(r.whole);
+	ctn_sim_replay_free(&r);
+}
+
 static void test_what_was_foretold_is_counted(void)
 {
 	const struct ctn_prediction *loads, *steps;
@@ -251,4 +290,5 @@ CTN_TESTS("tools_replay", CTN_TEST(test_the_same_is_decided_again),
 	  CTN_TEST(test_another_decision_is_found),
 	  CTN_TEST(test_half_a_log_is_decided_again_as_far_as_it_goes),
 	  CTN_TEST(test_a_log_that_cannot_be_written_stops_nothing),
+	  CTN_TEST(test_a_log_without_a_reader_stops_nothing), CTN_TEST(test_a_log_is_one_daemons),
 	  CTN_TEST(test_what_was_foretold_is_counted))

@@ -5,18 +5,25 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* What may wait to be written: some seconds of a busy engine. */
 #define BACKLOG (16 * CTN_MIB)
+/* What a pipe's reader has to take the rest, once the log is closed. */
+#define LAST_READ_NS CTN_NSEC_PER_SEC
 
 struct decisions {
 	char *path;
-	int fd;
+	int fd;         /* does not block: it may be a pipe */
+	int closing_fd; /* readable once `closing` is set */
 	pthread_t thread;
 	/* The engine's alone. */
 	uint32_t device_count, max_models, max_actions, model_count;
@@ -39,7 +46,27 @@ static void fail(struct decisions *d, const char *why)
 		ctn_error("decision log %s: %s; nothing more is written to it", d->path, why);
 }
 
-static void write_all(struct decisions *d, const struct ctn_buf *buf)
+/* A pipe is full. False: the log is closed and nobody reads. `*until_ns`: when that is said. */
+static bool await_reader(struct decisions *d, uint64_t *until_ns)
+{
+	struct pollfd fds[2] = {{.fd = d->fd, .events = POLLOUT},
+				{.fd = d->closing_fd, .events = POLLIN}};
+	uint64_t now_ns;
+
+	if (!*until_ns) {
+		poll(fds, 2, -1);
+		if (fds[1].revents)
+			*until_ns = ctn_now_ns() + LAST_READ_NS;
+		return true;
+	}
+	now_ns = ctn_now_ns();
+	if (now_ns >= *until_ns)
+		return false;
+	poll(fds, 1, (int)((*until_ns - now_ns) / 1000000 + 1));
+	return true;
+}
+
+static void write_all(struct decisions *d, const struct ctn_buf *buf, uint64_t *until_ns)
 {
 	size_t done = 0;
 
@@ -48,7 +75,10 @@ static void write_all(struct decisions *d, const struct ctn_buf *buf)
 
 		if (n > 0)
 			done += (size_t)n;
-		else if (n == 0 || errno != EINTR)
+		else if (n < 0 && errno == EAGAIN) {
+			if (!await_reader(d, until_ns))
+				fail(d, "its reader does not read");
+		} else if (n == 0 || errno != EINTR)
 			fail(d, n == 0 ? "no byte can be written" : strerror(errno));
 	}
 }
@@ -57,6 +87,7 @@ static void *write_main(void *arg)
 {
 	struct decisions *d = arg;
 	struct ctn_buf buf = {0};
+	uint64_t until_ns = 0;
 	bool closing = false;
 
 	while (!closing) {
@@ -69,7 +100,7 @@ static void *write_main(void *arg)
 		buf = d->waiting;
 		d->waiting = spare;
 		pthread_mutex_unlock(&d->lock);
-		write_all(d, &buf);
+		write_all(d, &buf, &until_ns);
 		ctn_buf_reset(&buf);
 	}
 	ctn_buf_free(&buf);
@@ -175,28 +206,60 @@ static void put_config(struct decisions *d, const struct ctn_sched_config *cfg)
 	hand_over(d);
 }
 
+/* Into *fd, empty, and nobody else's: what two daemons write into one file is no log. */
+static int open_file(const char *path, int *fd)
+{
+	struct stat st;
+
+	/* A FIFO without a reader is refused and not waited for. */
+	*fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0644);
+	if (*fd < 0)
+		return -errno;
+	if (fstat(*fd, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode))
+		return 0;
+	/* A file system without locks has none to refuse. */
+	if (flock(*fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+		return -EBUSY;
+	return ftruncate(*fd, 0) < 0 ? -errno : 0;
+}
+
+static const char *why_not(int rc)
+{
+	switch (rc) {
+	case -EBUSY:
+		return "another daemon writes to it";
+	case -ENXIO:
+		return "nobody reads from it";
+	default:
+		return strerror(-rc);
+	}
+}
+
 struct decisions *decisions_open(const char *path, const struct ctn_sched_config *cfg,
 				 uint32_t max_actions)
 {
 	struct decisions *d = calloc(1, sizeof(*d));
-	int rc = 0;
+	int rc;
 
-	if (d)
-		d->path = strdup(path);
-	if (d)
-		d->ranks = calloc(CTN_MAX(cfg->max_models, 1u), sizeof(*d->ranks));
-	if (!d || !d->path || !d->ranks) {
-		rc = -ENOMEM;
-		goto fail;
+	if (!d) {
+		ctn_error("decision log %s: out of memory; there is none", path);
+		return NULL;
 	}
 	d->device_count = cfg->device_count;
 	d->max_models = cfg->max_models;
 	d->max_actions = max_actions;
-	d->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-	if (d->fd < 0) {
+	d->fd = -1;
+	d->closing_fd = eventfd(0, EFD_CLOEXEC);
+	d->path = strdup(path);
+	d->ranks = calloc(CTN_MAX(cfg->max_models, 1u), sizeof(*d->ranks));
+	if (d->closing_fd < 0)
 		rc = -errno;
+	else
+		rc = d->path && d->ranks ? open_file(path, &d->fd) : -ENOMEM;
+	if (rc)
 		goto fail;
-	}
 	pthread_mutex_init(&d->lock, NULL);
 	pthread_cond_init(&d->changed, NULL);
 	rc = -pthread_create(&d->thread, NULL, write_main, d);
@@ -206,13 +269,14 @@ struct decisions *decisions_open(const char *path, const struct ctn_sched_config
 	}
 	pthread_cond_destroy(&d->changed);
 	pthread_mutex_destroy(&d->lock);
-	close(d->fd);
 fail:
-	ctn_error("decision log %s: %s; there is none", path, strerror(-rc));
-	if (d) {
-		free(d->path);
-		free(d->ranks);
-	}
+	ctn_error("decision log %s: %s; there is none", path, why_not(rc));
+	if (d->fd >= 0)
+		close(d->fd);
+	if (d->closing_fd >= 0)
+		close(d->closing_fd);
+	free(d->path);
+	free(d->ranks);
 	free(d);
 	return NULL;
 }
@@ -229,7 +293,9 @@ void decisions_close(struct decisions *d)
 	d->closing = true;
 	pthread_cond_signal(&d->changed);
 	pthread_mutex_unlock(&d->lock);
+	eventfd_write(d->closing_fd, 1);
 	pthread_join(d->thread, NULL);
+	close(d->closing_fd);
 	if (close(d->fd) < 0)
 		fail(d, strerror(errno));
 	pthread_cond_destroy(&d->changed);
