@@ -4,6 +4,7 @@
 #include "base/base.h"
 #include "client/ctn.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -92,7 +93,7 @@ static int unknown(const char *name)
 	return CTN_EXIT_USAGE;
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
 	const char *name = argc > 1 ? argv[1] : NULL;
 
@@ -119,4 +120,17 @@ int main(int argc, char **argv)
 		return commands[i].run(argc - 1, argv + 1);
 	}
 	return unknown(name);
+}
+
+/* What was to be printed may not have been: nobody is to take half of it for all. */
+int main(int argc, char **argv)
+{
+	int status = run(argc, argv);
+	bool flushed = fflush(stdout) == 0;
+
+	if ((flushed && !ferror(stdout)) || status)
+		return status;
+	fprintf(stderr, "computron: standard output: %s\n",
+		flushed ? "not all was written" : strerror(errno));
+	return CTN_EXIT_FAILED;
 }

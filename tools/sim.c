@@ -11,6 +11,8 @@
 #include <string.h>
 
 #define MAX_POLICIES 16
+/* Of a move: the virtual clock has room for thousands of them, one behind the other. */
+#define MAX_MOVE_S 1e6
 
 struct options {
 	const char *cluster, *model, *workload, *svg, *replay;
@@ -214,6 +216,25 @@ static int size_host(const struct options *o, struct ctn_sim_setup *s, struct ct
 	return 0;
 }
 
+/* By the largest model. */
+static int check_moves(const struct ctn_sim_setup *s, struct ctn_err *err)
+{
+	const struct ctn_sim_cluster *c = &s->cluster;
+	double largest = 0, load_s, stage_s = 0;
+
+	for (uint32_t i = 0; i < s->workload->models; i++)
+		largest = CTN_MAX(largest, (double)s->models[i].rank_bytes);
+	load_s = largest / c->link_bytes_per_s + c->load_overhead_s;
+	if (s->host_bytes)
+		stage_s = largest * s->tp * s->pp / c->disk_bytes_per_s;
+	if (load_s <= MAX_MOVE_S && stage_s <= MAX_MOVE_S)
+		return 0;
+	return ctn_err_set(err, -ERANGE,
+			   "the largest model takes %.3g s to load and %.3g s to stage: expected "
+			   "%.0e s at most",
+			   load_s, stage_s, MAX_MOVE_S);
+}
+
 static int set_up(const struct options *o, struct ctn_sim_setup *s, struct ctn_sim_workload *w,
 		  struct ctn_sim_model **models, struct ctn_err *err)
 {
@@ -246,7 +267,9 @@ static int set_up(const struct options *o, struct ctn_sim_setup *s, struct ctn_s
 	rc = ctn_sim_models_parse(kind, s->tp, s->pp, *models, w->models, err);
 	if (!rc)
 		rc = size_devices(o, s, err);
-	return rc ? rc : size_host(o, s, *models, err);
+	if (!rc)
+		rc = size_host(o, s, *models, err);
+	return rc ? rc : check_moves(s, err);
 }
 
 /* ---- the command ------------------------------------------------------------------------ */
@@ -272,7 +295,7 @@ static int run_all(const struct options *o, const struct ctn_sim_setup *s,
 		if (rc)
 			return rc;
 	}
-	return 0;
+	return *count ? 0 : ctn_err_set(err, -EINVAL, "--policy: expected a name, found none");
 }
 
 static int simulate(const struct options *o, struct ctn_err *err)

@@ -16,6 +16,7 @@
 #define MAX_MODELS   4096
 #define MAX_REQUESTS (1u << 20)
 #define MAX_ACTIONS  (1u << 20)
+#define MAX_SECONDS  1e9
 
 enum request { REQUEST_FREE, REQUEST_QUEUED, REQUEST_ADMITTED, REQUEST_REFUSED };
 
@@ -31,6 +32,7 @@ struct replay {
 	uint32_t models;
 	struct known_model *known;
 	uint8_t *requests; /* enum request */
+	uint32_t *kv_most; /* of each request */
 	struct ctn_sched_action *actions;
 	uint64_t now_ns;
 	uint64_t line;
@@ -158,8 +160,9 @@ static int take_config(struct replay *r, json_t *line)
 	r->known = calloc(CTN_MAX(r->max_models, 1u), sizeof(*r->known));
 	r->evictable = calloc(CTN_MAX(r->max_models, 1u), sizeof(*r->evictable));
 	r->requests = calloc(CTN_MAX(r->max_requests, 1u), 1);
+	r->kv_most = calloc(CTN_MAX(r->max_requests, 1u), sizeof(*r->kv_most));
 	r->actions = calloc(r->max_actions, sizeof(*r->actions));
-	if (!r->known || !r->evictable || !r->requests || !r->actions)
+	if (!r->known || !r->evictable || !r->requests || !r->kv_most || !r->actions)
 		return ctn_err_set(r->err, -ENOMEM, "out of memory");
 	return ctn_sched_new(&cfg, &r->sched, r->err);
 }
@@ -310,6 +313,7 @@ static int check_event(struct replay *r, const struct ctn_sched_event *ev)
 		    ev->kv_first > ev->kv_blocks || ev->kv_blocks > 1u << 24)
 			return bad(r, "an arrival of a request that is not there, with its KV");
 		*q = REQUEST_QUEUED;
+		r->kv_most[ev->request] = ev->kv_blocks;
 		return 0;
 	case CTN_EV_REQUEST_DONE:
 		if (ev->request >= r->max_requests || *q == REQUEST_FREE)
@@ -318,8 +322,8 @@ static int check_event(struct replay *r, const struct ctn_sched_event *ev)
 		return 0;
 	case CTN_EV_KV:
 		if (ev->request >= r->max_requests || *q != REQUEST_ADMITTED ||
-		    ev->kv_blocks > 1u << 24)
-			return bad(r, "more KV for a request that was admitted");
+		    ev->kv_blocks > r->kv_most[ev->request])
+			return bad(r, "more KV for a request that was admitted, as it foretold");
 		return 0;
 	case CTN_EV_LOAD_DONE:
 		return state.state == CTN_SCHED_LOADING ? 0 : bad(r, "a load that has begun");
@@ -460,6 +464,7 @@ static int take_decision(struct replay *r, json_t *line)
 {
 	json_t *predicted = json_object_get(line, "predicted_s");
 	uint64_t ns = 0, max = r->max_actions;
+	double predicted_s, actual_s;
 	struct ctn_sched_event ev;
 	int rc;
 
@@ -482,11 +487,15 @@ static int take_decision(struct replay *r, json_t *line)
 	r->result->decisions++;
 	rc = compare(r, json_object_get(line, "actions"),
 		     ctn_sched_event(r->sched, ns, &ev, r->actions, (uint32_t)max));
-	if (rc == 0 && predicted && !r->result->differ_at)
-		rc = add_error(r, ev.type == CTN_EV_STEP_DONE ? CTN_REPLAY_STEPS : CTN_REPLAY_LOADS,
-			       json_number_value(predicted),
-			       json_number_value(json_object_get(line, "actual_s")));
-	return rc;
+	if (rc || !predicted || r->result->differ_at)
+		return rc;
+	predicted_s = json_number_value(predicted);
+	actual_s = json_number_value(json_object_get(line, "actual_s"));
+	if (!(predicted_s >= 0 && predicted_s <= MAX_SECONDS && actual_s >= 0 &&
+	      actual_s <= MAX_SECONDS))
+		return bad(r, "seconds that were predicted, and that it took");
+	return add_error(r, ev.type == CTN_EV_STEP_DONE ? CTN_REPLAY_STEPS : CTN_REPLAY_LOADS,
+			 predicted_s, actual_s);
 }
 
 static int take_line(struct replay *r, const char *text, size_t len)
@@ -516,19 +525,24 @@ int ctn_sim_replay(const char *path, struct ctn_replay *result, struct ctn_err *
 {
 	struct replay r = {.result = result, .err = err};
 	FILE *f = fopen(path, "re");
-	char *text = NULL;
-	size_t size = 0;
-	ssize_t len;
+	struct ctn_replay_lines *lines = calloc(1, sizeof(*lines));
+	struct ctn_buf line = {0};
 	int rc = f ? 0 : ctn_err_set(err, -errno, "%s: %s", path, strerror(errno));
 
 	*result = (struct ctn_replay){0};
-	while (rc == 0 && !result->differ_at && (len = getline(&text, &size, f)) > 0) {
+	if (rc == 0 && !lines)
+		rc = ctn_err_set(err, -ENOMEM, "out of memory");
+	while (rc == 0 && !result->differ_at) {
 		r.line++;
+		rc = ctn_replay_line(lines, f, &line);
+		if (rc < 0)
+			rc = bad(&r, "a line of less than 64 MiB");
 		/* A daemon that was killed leaves half a line. */
-		if (text[len - 1] != '\n')
+		if (rc <= 0 || line.data[line.len - 1] != '\n')
 			break;
-		rc = take_line(&r, text, (size_t)len);
+		rc = take_line(&r, line.data, line.len);
 	}
+	rc = CTN_MIN(rc, 0);
 	if (rc == 0 && ferror(f))
 		rc = ctn_err_set(err, -EIO, "cannot be read to its end");
 	if (rc == 0 && !r.sched)
@@ -538,10 +552,12 @@ int ctn_sim_replay(const char *path, struct ctn_replay *result, struct ctn_err *
 	result->models = r.models;
 	if (f)
 		fclose(f);
-	free(text);
+	ctn_buf_free(&line);
+	free(lines);
 	ctn_sched_free(r.sched);
 	free(r.known);
 	free(r.requests);
+	free(r.kv_most);
 	free(r.actions);
 	free(r.evictable);
 	return rc;

@@ -5,6 +5,8 @@
 
 #include "base/base.h"
 
+#include <stdio.h>
+
 /* What sched predicted of one kind, beside what came. */
 struct ctn_replay_errors {
 	uint64_t count;
@@ -34,5 +36,15 @@ void ctn_sim_replay_free(struct ctn_replay *r);
 /* Nearest rank; 0 when there are none. Sorts. */
 double ctn_replay_percentile(struct ctn_replay_errors *e, double share);
 int ctn_sim_replay_print(struct ctn_replay *r, bool json, struct ctn_err *err);
+
+/* What was read of the file and not taken yet; all zeros at first. */
+struct ctn_replay_lines {
+	size_t at, len;
+	char bytes[1 << 16];
+};
+
+/* One line with its end, or the rest of the file without one, into *line: 1; 0 when there is no
+ * more. -EFBIG for one of more than 64 MiB, or than there is memory. */
+int ctn_replay_line(struct ctn_replay_lines *l, FILE *f, struct ctn_buf *line);
 
 #endif

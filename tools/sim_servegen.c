@@ -46,8 +46,10 @@ static int read_window(char *line, struct window *w)
 	w->rate = strtod(field[1], NULL);
 	w->weibull = strcmp(field[3], "Weibull") == 0;
 	w->shape = strtod(field[4], NULL);
-	if (!(w->rate > 0))
-		return w->rate == 0 ? 0 : -EINVAL;
+	if (!(w->start_s >= 0 && w->start_s <= 1e9 && w->rate >= 0 && w->rate <= 1e9))
+		return -EINVAL;
+	if (w->rate == 0)
+		return 0;
 	return (w->weibull || strcmp(field[3], "Gamma") == 0) && w->shape > 0 ? 0 : -EINVAL;
 }
 

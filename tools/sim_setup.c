@@ -17,6 +17,10 @@ static const struct ctn_sim_cluster a100 = {.devices = 4,
 					    .batch_s = 0.0574,
 					    .disk_bytes_per_s = 6e9};
 
+/* The virtual clock counts nanoseconds; a batch has stages. */
+#define MIN_BATCH_S     1e-6
+#define MAX_MODEL_BYTES (CTN_GIB << 20)
+
 /* ---- a cluster -------------------------------------------------------------------------- */
 
 static int parse_seconds(const char *what, const char *s, double *seconds, struct ctn_err *err)
@@ -79,11 +83,6 @@ static int set_field(struct ctn_sim_cluster *c, const char *key, const char *val
 		key);
 }
 
-static const char *scalar(struct fy_node *node)
-{
-	return node && fy_node_is_scalar(node) ? fy_node_get_scalar0(node) : NULL;
-}
-
 static int set_priority(struct ctn_sim_cluster *c, uint32_t i, const char *value,
 			struct ctn_err *err)
 {
@@ -121,7 +120,7 @@ static int set_list(struct ctn_sim_cluster *c, const char *key, struct fy_node *
 		return ctn_err_set(err, -EINVAL, "\"%s\": a list; expected priorities or pinned",
 				   key);
 	while ((item = fy_node_sequence_iterate(list, &iter))) {
-		const char *value = scalar(item);
+		const char *value = ctn_yaml_scalar(item);
 		int rc = value ? set(c, i++, value, err)
 			       : ctn_err_set(err, -EINVAL, "%s: expected plain values", key);
 
@@ -131,16 +130,17 @@ static int set_list(struct ctn_sim_cluster *c, const char *key, struct fy_node *
 	return 0;
 }
 
-static int read_fields(struct fy_node *root, struct ctn_sim_cluster *c, struct ctn_err *err)
+static int read_fields(void *arg, struct fy_node *root, struct ctn_err *err)
 {
+	struct ctn_sim_cluster *c = arg;
 	struct fy_node_pair *pair;
 	void *iter = NULL;
 
 	if (!root || !fy_node_is_mapping(root))
 		return ctn_err_set(err, -EINVAL, "expected a mapping");
 	while ((pair = fy_node_mapping_iterate(root, &iter))) {
-		const char *key = scalar(fy_node_pair_key(pair));
-		const char *value = scalar(fy_node_pair_value(pair));
+		const char *key = ctn_yaml_scalar(fy_node_pair_key(pair));
+		const char *value = ctn_yaml_scalar(fy_node_pair_value(pair));
 		int rc;
 
 		if (key && fy_node_is_sequence(fy_node_pair_value(pair)))
@@ -152,11 +152,11 @@ static int read_fields(struct fy_node *root, struct ctn_sim_cluster *c, struct c
 		if (rc)
 			return rc;
 	}
-	if (!c->devices || c->link_bytes_per_s <= 0 || c->batch_s <= 0)
+	if (!c->devices || c->link_bytes_per_s <= 0 || c->batch_s < MIN_BATCH_S)
 		return ctn_err_set(
 			err, -EINVAL,
 			"expected devices, link_bytes_per_s and batch_s, at least one is "
-			"missing or 0");
+			"missing or 0; a batch takes a microsecond or more");
 	if (c->host_bytes && c->disk_bytes_per_s <= 0)
 		return ctn_err_set(err, -EINVAL,
 				   "host_bytes: expected disk_bytes_per_s with it, more than 0");
@@ -165,29 +165,17 @@ static int read_fields(struct fy_node *root, struct ctn_sim_cluster *c, struct c
 
 int ctn_sim_cluster_parse(const char *spec, struct ctn_sim_cluster *cluster, struct ctn_err *err)
 {
-	struct fy_parse_cfg cfg = {.flags = FYPCF_QUIET};
-	struct fy_document *doc;
-	size_t len;
-	char *text;
 	int rc;
 
 	if (strcmp(spec, "4xa100-pcie4") == 0) {
 		*cluster = a100;
 		return 0;
 	}
-	rc = ctn_read_file(spec, CTN_MIB, &text, &len, err);
-	if (rc)
-		return ctn_err_prefix(err, "cluster \"%s\" (expected 4xa100-pcie4 or a YAML file)",
-				      spec);
 	*cluster = (struct ctn_sim_cluster){0};
-	doc = fy_document_build_from_string(&cfg, text, len);
-	if (doc)
-		rc = read_fields(fy_document_root(doc), cluster, err);
-	else
-		rc = ctn_err_set(err, -EINVAL, "expected YAML");
-	fy_document_destroy(doc);
-	free(text);
-	return rc ? ctn_err_prefix(err, "%s", spec) : 0;
+	rc = ctn_yaml_read(spec, read_fields, cluster, err);
+	return rc ? ctn_err_prefix(err, "cluster \"%s\" (expected 4xa100-pcie4 or a YAML file)",
+				   spec)
+		  : 0;
 }
 
 /* ---- models ----------------------------------------------------------------------------- */
@@ -201,6 +189,16 @@ uint64_t ctn_sim_opt13b_rank_bytes(uint32_t tp, uint32_t pp)
 	uint64_t embedding = (OPT13B_VOCAB + OPT13B_POSITIONS) * h, head = OPT13B_VOCAB * h;
 
 	return half * (blocks + embedding + (pp == 1 ? head : 0));
+}
+
+/* Some thousand of these can be added up. */
+static int parse_model_size(const char *s, uint64_t *bytes, struct ctn_err *err)
+{
+	int rc = ctn_parse_size(s, bytes, err);
+
+	if (rc == 0 && *bytes > MAX_MODEL_BYTES)
+		rc = ctn_err_set(err, -ERANGE, "expected sizes up to 1024T, found %s", s);
+	return rc;
 }
 
 static int parse_sizes(const char *list, uint32_t ranks, struct ctn_sim_model *models,
@@ -218,7 +216,7 @@ static int parse_sizes(const char *list, uint32_t ranks, struct ctn_sim_model *m
 		else if (n == CTN_ARRAY_LEN(sizes))
 			rc = ctn_err_set(err, -EINVAL, "expected at most 64 sizes");
 		else
-			rc = ctn_parse_size(s, &sizes[n++], err);
+			rc = parse_model_size(s, &sizes[n++], err);
 	}
 	free(copy);
 	if (!rc && n == 0)

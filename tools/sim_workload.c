@@ -2,18 +2,26 @@
 /* Arrivals: drawn from gamma distributions, or read. */
 #include "sim.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define MAX_TRACE  (256 * CTN_MIB)
-#define MAX_MODELS 4096
+#define MAX_TRACE    (256 * CTN_MIB)
+#define MAX_MODELS   4096
+#define MAX_ARRIVALS ((size_t)20000000)
+#define MAX_AT_S     4e9 /* a million hours, and some */
 
 int ctn_sim_workload_add(struct ctn_sim_workload *w, double at_s, uint32_t model, double deadline_s,
 			 struct ctn_err *err)
 {
+	if (w->count == MAX_ARRIVALS)
+		return ctn_err_set(err, -E2BIG, "expected at most %zu arrivals", MAX_ARRIVALS);
+	if (!(at_s >= 0 && at_s <= MAX_AT_S))
+		return ctn_err_set(err, -ERANGE, "an arrival at %g s: expected 0 to %g", at_s,
+				   MAX_AT_S);
 	if (w->count == w->cap) {
 		size_t cap = CTN_MAX(2 * w->cap, (size_t)4096);
 		struct ctn_sim_arrival *a = realloc(w->arrivals, cap * sizeof(*a));
@@ -199,25 +207,38 @@ static bool read_timestamp(const char *s, char **end, double *at)
 	return true;
 }
 
-/* Calls line() for each line after a header; `at` is where the file begins. */
+/* Words: neither a number, nor what would be one. */
+static bool is_header(const char *s)
+{
+	return strncasecmp(s, "nan", 3) != 0 && strncasecmp(s, "inf", 3) != 0 &&
+	       (isalpha((unsigned char)s[0]) || s[0] == '#' || s[0] == '"');
+}
+
+/* Calls line() for each line that is not empty, but for a header. */
 static int read_lines(const char *path, int (*line)(void *arg, char *text, struct ctn_err *err),
 		      void *arg, struct ctn_err *err)
 {
-	char *data, *save = NULL;
+	static const char bom[] = "\xef\xbb\xbf";
+	char *data, *s, *next;
 	size_t len;
 	uint32_t number_of_line = 0;
 	int rc = ctn_read_file(path, MAX_TRACE, &data, &len, err);
 
 	if (rc)
 		return rc;
-	for (char *s = strtok_r(data, "\r\n", &save); s && !rc; s = strtok_r(NULL, "\r\n", &save)) {
+	if (strlen(data) != len)
+		rc = ctn_err_set(err, -EINVAL, "%s: expected text, found a NUL at byte %zu", path,
+				 strlen(data));
+	next = data + (strncmp(data, bom, 3) == 0 ? 3 : 0);
+	while (!rc && (s = strsep(&next, "\n"))) {
 		number_of_line++;
-		if (number_of_line == 1 && (s[0] < '0' || s[0] > '9'))
+		s[strcspn(s, "\r")] = '\0';
+		if (!s[0] || (number_of_line == 1 && is_header(s)))
 			continue;
 		rc = line(arg, s, err);
+		if (rc)
+			ctn_err_prefix(err, "%s:%u", path, number_of_line);
 	}
-	if (rc)
-		ctn_err_prefix(err, "%s:%u", path, number_of_line);
 	free(data);
 	return rc;
 }
@@ -292,10 +313,11 @@ static int csv_line(void *arg, char *text, struct ctn_err *err)
 	struct ctn_sim_workload *w = arg;
 	char *end, *last = text;
 	double at = strtod(text, &end), deadline_s = 0;
-	unsigned long model = *end == ',' ? strtoul(end + 1, &last, 10) : MAX_MODELS;
+	unsigned long model = MAX_MODELS;
 
-	if (end == text || !(at >= 0) || at > 1e9 || model >= MAX_MODELS || last == end + 1 ||
-	    (*last && *last != ','))
+	if (*end == ',' && isdigit((unsigned char)end[1]))
+		model = strtoul(end + 1, &last, 10);
+	if (end == text || !(at >= 0) || at > 1e9 || model >= MAX_MODELS || (*last && *last != ','))
 		return ctn_err_set(err, -EINVAL,
 				   "expected \"seconds,model[,deadline]\", found \"%s\"", text);
 	if (*last && last[1]) {

@@ -7,6 +7,8 @@
 #include <string.h>
 
 #define MAX_SLOTS (1u << 18)
+/* What comes next has its time, too. */
+#define LAST_NS (UINT64_MAX / 4)
 
 static void tell(struct sim_world *w, struct ctn_sched_event ev);
 
@@ -337,6 +339,11 @@ static void run(struct sim_world *w)
 		}
 		if (w->heap.failed)
 			w->rc = ctn_err_set(w->err, -ENOMEM, "out of memory");
+		else if (w->now > LAST_NS && w->rc == 0)
+			w->rc = ctn_err_set(w->err, -ERANGE,
+					    "%u requests still wait after %.0f s, when the virtual "
+					    "clock ends",
+					    w->slot_count - w->free_slot_count, LAST_NS / 1e9);
 	}
 }
 

@@ -220,10 +220,70 @@ def what_is_wrong_is_said():
         (("--workload", "gamma:rates=1,1,1", "--without", "luck", *THREE), "luck"),
         (("--workload", "gamma:rates=1,1,1", "--host-bytes", "10%", *THREE), "pool"),
         (("--workload", "gamma:rates=1,1,1", "--cluster", "/no/such/cluster", *THREE), "/no/such/cluster"),
+        (("--workload", "gamma:rates=1,1,1", "--policy", ",", *THREE), "--policy"),
+        (("--workload", "gamma:rates=1e6,1e6", *THREE), "arrivals"),
+        (("--workload", "gamma:rates=1,1,1", "--model", "bytes=16000000T", *THREE), "1024T"),
     ):
         run = tool("sim", *args)
         check(run.returncode > 0, args)
         check(word in run.stderr, args, run.stderr)
+
+
+@test
+def lines_of_a_trace_are_taken_or_refused_by_number():
+    """None is left out in silence: `what` is how many requests there are, or words of the error."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "trace.csv")
+        for text, what in (
+            (b"seconds,model\r\n0,0\r\n1,1\r\n", 2),
+            (b"\xef\xbb\xbfseconds,model\n0,0\n", 1),
+            (b"\xef\xbb\xbf1,0\n2,0\n", 2),
+            (b".5,0\n1,0\n", 2),
+            (b" 0.5,0\n1,0", 2),
+            (b"-5,0\n1,0\n", ":1:"),
+            (b"nan,0\n1,0\n", ":1:"),
+            (b"0,0\n\n\nx,0\n", ":4:"),
+            (b"0,-18446744073709551615\n", ":1:"),
+            (b"0,0\n1,0\n\0\n2,0\n", "NUL"),
+        ):
+            with open(path, "wb") as f:
+                f.write(text)
+            run = tool("sim", "--workload", f"csv:{path}", "--resident", "1", "--policy", "lru", "--json")
+            if isinstance(what, int):
+                equal(run.returncode, 0, f"{text}: {run.stderr}; status")
+                equal(json.loads(run.stdout)["policies"]["lru"]["requests"], what, text)
+            else:
+                check(run.returncode > 0 and what in run.stderr, text, run.stderr)
+
+
+@test
+def clusters_that_cannot_be():
+    """One line each, soon, and no figures."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "cluster.yaml")
+        for text, word in (
+            (b"", "mapping"),
+            (b"%Y\xc0\xb2\xb3\xdf4.9\n-f-\na: b\n", "UTF-8"),
+            (b"devices: 4\nlink_bytes_per_s: 26G\nbatch_s: 1\n---\ndevices: 3\n", "one YAML document"),
+            (b'devices: "4\\0"\nlink_bytes_per_s: 26G\nbatch_s: 1\n', "plain"),
+            (b"devices: 4\ndevices: 4\n", ":2: duplicate key"),
+            (b"devices: 4\nlink_bytes_per_s: 26G\nbatch_s: 1e-300\n", "batch_s"),
+            (b"devices: 4\nlink_bytes_per_s: 1\nbatch_s: 1\n", "to load"),
+        ):
+            with open(path, "wb") as f:
+                f.write(text)
+            run = tool("sim", "--cluster", path, "--workload", "gamma:rates=1,1,1", "--hours", "0.01", "--policy", "lru", *THREE)
+            check(run.returncode > 0 and run.stdout == "", text, run.stdout)
+            check(word in run.stderr and run.stderr.count("\n") == 1, text, run.stderr)
+
+
+@test
+def figures_that_are_not_written_are_an_error():
+    command = [os.path.join(BUILD, "computron"), "sim"]
+    for args in (("--calibrate",), ("--workload", "gamma:rates=1,1,1", "--hours", "0.01", *THREE)):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            run = subprocess.run([*command, *args], stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+        check(run.returncode > 0 and "output" in run.stderr, args, run.stderr)
 
 
 if __name__ == "__main__":

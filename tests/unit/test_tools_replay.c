@@ -166,9 +166,17 @@ static void test_another_decision_is_found(void)
 	CU_ASSERT_EQUAL(replay(path, &r, &err), -EINVAL);
 	edit_log(path, at, "\"type\":\"arrival\"", "\"type\":\"arrival\",\"model\":99");
 	CU_ASSERT_EQUAL(replay(path, &r, &err), -EINVAL);
+	/* More KV than the request said that it might need. */
+	at = line_with("\"type\":\"kv\"");
+	edit_log(path, at, "\"kv_blocks\":", "\"kv_blocks\":9");
+	CU_ASSERT_EQUAL(replay(path, &r, &err), -EINVAL);
+	edit_log(path, 0, "\"actual_s\":", "\"actual_s\":-");
+	CU_ASSERT_EQUAL(replay(path, &r, &err), -EINVAL);
 	edit_log(path, 1, "{\"config\"", "{\"comfit\"");
 	CU_ASSERT_EQUAL(replay(path, &r, &err), -EINVAL);
 	CU_ASSERT_EQUAL(replay("/nonexistent/log", &r, &err), -ENOENT);
+	/* A line without an end. */
+	CU_ASSERT_EQUAL(replay("/dev/zero", &r, &err), -EINVAL);
 }
 
 /* A daemon that is killed leaves a log without an end, and half a line. */

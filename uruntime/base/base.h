@@ -277,4 +277,19 @@ int ctn_pread_all(int fd, void *data, size_t len, uint64_t offset);
 /* Joins "dir/name"; NULL when out of memory. The caller frees it. */
 char *ctn_path_join(const char *dir, const char *name);
 
+/* ---- YAML ------------------------------------------------------------------------------ */
+
+struct fy_node; /* of libfyaml */
+
+typedef int ctn_yaml_fn(void *arg, struct fy_node *root, struct ctn_err *err);
+
+/*
+ * Reads a YAML file of up to a MiB and calls `read` with the root of its document, NULL when there
+ * is none. What is not UTF-8, not YAML or more than one document is refused by file and line.
+ */
+int ctn_yaml_read(const char *path, ctn_yaml_fn *read, void *arg, struct ctn_err *err);
+
+/* NULL for what is no plain value: a list, a mapping, an alias, null, a NUL inside. */
+const char *ctn_yaml_scalar(struct fy_node *node);
+
 #endif

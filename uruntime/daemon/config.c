@@ -4,11 +4,7 @@
 
 #include <errno.h>
 #include <libfyaml.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistr.h>
-
-#define MAX_FILE (1 << 20)
 
 struct config {
 	const char *path;
@@ -42,18 +38,6 @@ static int wrong_type(const struct config *c, struct fy_node *key, const char *n
 	return at(c, key);
 }
 
-/* NULL for what is no plain value: a list, a mapping, an alias, null, a NUL inside. */
-static const char *scalar_of(struct fy_node *node)
-{
-	const char *s;
-	size_t len;
-
-	if (!node || !fy_node_is_scalar(node) || fy_node_is_alias(node))
-		return NULL;
-	s = fy_node_get_scalar0(node);
-	return s && fy_node_get_scalar(node, &len) && len && strlen(s) == len ? s : NULL;
-}
-
 /* ---- models ---------------------------------------------------------------------------- */
 
 struct model_parts {
@@ -65,7 +49,7 @@ struct model_parts {
 static int read_devices(const struct config *c, struct fy_node *key, struct fy_node *value,
 			struct ctn_buf *out)
 {
-	const char *s = scalar_of(value);
+	const char *s = ctn_yaml_scalar(value);
 	struct fy_node *item;
 	void *iter = NULL;
 
@@ -74,9 +58,9 @@ static int read_devices(const struct config *c, struct fy_node *key, struct fy_n
 	else if (!value || !fy_node_is_sequence(value))
 		return wrong_type(c, key, "devices", "a list of numbers");
 	while (!s && (item = fy_node_sequence_iterate(value, &iter))) {
-		if (!scalar_of(item))
+		if (!ctn_yaml_scalar(item))
 			return wrong_type(c, key, "devices", "a list of numbers");
-		ctn_buf_printf(out, "%s%s", out->len ? "," : "", scalar_of(item));
+		ctn_buf_printf(out, "%s%s", out->len ? "," : "", ctn_yaml_scalar(item));
 	}
 	return out->failed ? ctn_err_set(c->err, -ENOMEM, "out of memory") : 0;
 }
@@ -85,7 +69,7 @@ static int read_model_part(const struct config *c, struct fy_node_pair *pair,
 			   struct model_parts *parts)
 {
 	struct fy_node *key = fy_node_pair_key(pair), *value = fy_node_pair_value(pair);
-	const char *name = scalar_of(key), *s = scalar_of(value);
+	const char *name = ctn_yaml_scalar(key), *s = ctn_yaml_scalar(value);
 	const struct {
 		const char *name, **where;
 	} known[] = {{"name", &parts->name},
@@ -131,7 +115,7 @@ static int read_model_mapping(const struct config *c, struct fy_node *key, struc
 
 static int read_model(const struct config *c, struct fy_node *key, struct fy_node *node)
 {
-	const char *s = scalar_of(node);
+	const char *s = ctn_yaml_scalar(node);
 
 	if (fy_node_is_mapping(node))
 		return read_model_mapping(c, key, node);
@@ -172,7 +156,7 @@ static const struct ctn_option_def *find_option(const char *name)
 static int read_pair(const struct config *c, struct fy_node_pair *pair)
 {
 	struct fy_node *key = fy_node_pair_key(pair), *value = fy_node_pair_value(pair);
-	const char *name = scalar_of(key);
+	const char *name = ctn_yaml_scalar(key);
 	const struct ctn_option_def *def = name ? find_option(name) : NULL;
 
 	if (!def) {
@@ -181,104 +165,31 @@ static int read_pair(const struct config *c, struct fy_node_pair *pair)
 	}
 	if (def->offset == SIZE_MAX)
 		return read_models(c, key, value);
-	if (!scalar_of(value))
+	if (!ctn_yaml_scalar(value))
 		return wrong_type(c, key, name, "a value");
-	return ctn_options_default(c->o, def, scalar_of(value), c->err);
+	return ctn_options_default(c->o, def, ctn_yaml_scalar(value), c->err);
 }
 
-/* A line of the file, 1-based, to show what the parser means. */
-static const char *line_at(const char *text, int line, int *len)
+static int read_root(void *arg, struct fy_node *root, struct ctn_err *err)
 {
-	while (--line > 0 && strchr(text, '\n'))
-		text = strchr(text, '\n') + 1;
-	*len = (int)strcspn(text, "\n");
-	return text;
-}
-
-static int not_yaml(const struct config *c, struct fy_diag *diag, const char *text)
-{
-	void *iter = NULL;
-	struct fy_diag_error *e = fy_diag_errors_iterate(diag, &iter);
-	const char *line;
-	int len;
-
-	if (!e || !e->msg)
-		return ctn_err_set(c->err, -EINVAL, "%s: expected YAML", c->path);
-	line = line_at(text, e->line, &len);
-	return ctn_err_set(c->err, -EINVAL, "%s:%d: %s: %.*s", c->path, e->line, e->msg, len, line);
-}
-
-static int read_root(const struct config *c, struct fy_document *doc)
-{
-	struct fy_node *root = fy_document_root(doc);
+	const struct config *c = arg;
 	struct fy_node_pair *pair;
 	void *iter = NULL;
 	int rc = 0;
 
-	if (!root || !fy_node_is_mapping(root))
-		return ctn_err_set(c->err, -EINVAL, "%s: expected a mapping of options", c->path);
+	/* None at all is a file without options. */
+	if (!root)
+		return 0;
+	if (!fy_node_is_mapping(root))
+		return ctn_err_set(err, -EINVAL, "%s: expected a mapping of options", c->path);
 	while (!rc && (pair = fy_node_mapping_iterate(root, &iter)))
 		rc = read_pair(c, pair);
-	return rc;
-}
-
-static int read_text(const struct config *c, const char *text, size_t len)
-{
-	struct fy_parse_cfg cfg = {.flags = FYPCF_COLLECT_DIAG};
-	struct fy_parser *parser = NULL;
-	struct fy_document *doc = NULL, *second = NULL;
-	const uint8_t *bad;
-	int rc = 0;
-
-	cfg.diag = fy_diag_create(NULL);
-	if (cfg.diag) {
-		fy_diag_set_collect_errors(cfg.diag, true);
-		parser = fy_parser_create(&cfg);
-	}
-	if (!parser || fy_parser_set_string(parser, text, len)) {
-		rc = ctn_err_set(c->err, -ENOMEM, "out of memory");
-		goto out;
-	}
-	/* Bytes that are not UTF-8 can make the parser go round and round. */
-	bad = u8_check((const uint8_t *)text, len);
-	if (bad) {
-		rc = ctn_err_set(c->err, -EINVAL, "%s: byte %zu is not UTF-8", c->path,
-				 (size_t)(bad - (const uint8_t *)text));
-		goto out;
-	}
-	/* None at all is a file without options. */
-	doc = fy_parse_load_document(parser);
-	if (doc)
-		second = fy_parse_load_document(parser);
-	if (fy_parser_get_stream_error(parser))
-		rc = not_yaml(c, cfg.diag, text);
-	else if (second)
-		rc = ctn_err_set(c->err, -EINVAL, "%s: expected one YAML document, found more",
-				 c->path);
-	else if (doc)
-		rc = read_root(c, doc);
-out:
-	if (second)
-		fy_parse_document_destroy(parser, second);
-	if (doc)
-		fy_parse_document_destroy(parser, doc);
-	if (parser)
-		fy_parser_destroy(parser);
-	if (cfg.diag)
-		fy_diag_destroy(cfg.diag);
 	return rc;
 }
 
 int ctn_config_read(const char *path, struct ctn_options *o, struct ctn_err *err)
 {
 	struct config c = {.path = path, .o = o, .err = err};
-	char *text;
-	size_t len;
-	int rc = ctn_read_file(path, MAX_FILE, &text, &len, err);
 
-	if (rc)
-		return rc;
-	rc = read_text(&c, text, len);
-	free(text);
-	return rc;
+	return ctn_yaml_read(path, read_root, &c, err);
 }
