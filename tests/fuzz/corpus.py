@@ -424,6 +424,7 @@ def options():
         "listen: a\nlisten: b\n", "a: b\n---\nc: d\n", "listen: \"a\\0b\"\n", "listen: \"\\n\\x01\"\n", "{", "a: [", "\t- x", "%YAML 9.9\n---\na: b\n", "&a [*a]\n", "\xff\xfe",
         "pool: hugetlb,size=1G,hot=512M,segment=64M\n", "pool: size\n", "pool: ',,,=,'\n", "max-body: 1.5G\n", "max-body: 99999999999T\n", "max-body: x\n", "max-body: 5X\n",
         "max-body: 1.123456789K\n", "max-body: 16777215.9999999T\n", "max-queue: -1\n", "max-queue: 5x\n", "max-queue: 99999999999999999999\n",
+        "model:\n- a=/b,priority=8\n- {name: c, dir: d, priority: -8}\n", "model: ['a=b,priority=9']\n", "model: ['a=b,priority=--1']\n",
         "device: '" + "k" * 70 + "=1'\n", "log-level: debug\nstage-method: pread\nsocket: /s\n",
     ):
         yield text.encode("latin-1")
