@@ -176,6 +176,22 @@ def bad_checkpoints_are_listed_and_the_rest_goes_on():
 
 
 @test
+def folders_that_cannot_name_a_model():
+    """They are told of, and stop neither the rest nor the lists."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in (b"\xff", b"two\nlines", b"caf\xc3\xa9", b'"\\{} %41#?'):
+            shutil.copytree(os.path.join(MODELS, LLAMA), os.path.join(folder, os.fsdecode(name)))
+        with Daemon(models_dir=folder) as d:
+            equal(sorted(served(d)), sorted(["caf\xe9", '"\\{} %41#?']), "what is served")
+            equal(len(d.control("GET", "/status").json["models"]), 2)
+            for name in served(d):
+                equal(d.ids(name, IDS[:1], 4), IDS[1:5], name)
+                d.tool("load", name)
+            check("two?lines" in d.log and "2 served, 2 not" in d.log, d.log)
+            d.metrics()
+
+
+@test
 def inspect_tells_what_is_wrong():
     with tempfile.TemporaryDirectory() as folder:
         make_bad(folder)
@@ -266,6 +282,9 @@ def bad_options():
         (["--listen", "nowhere"], ["nowhere"]),
         (["--models-dir", "/no/such/folder"], ["/no/such/folder"]),
         (["--model", "a=/no/such/folder,tp=zero"], ["zero"]),
+        (["--model", b"\xff=/no/such/folder"], ["name", "UTF-8"]),
+        (["--model", "a\nb=/no/such/folder"], ["name", "a?b"]),
+        (["--model", "..=/no/such/folder"], ["name"]),
         (["--model", "a=/no/such/folder,devices=3-1"], ["devices", "3"]),
         (["--model", "a=/no/such/folder,devices=0-"], ["devices"]),
         (["--model", "a=/no/such/folder,devices=0-4294967295"], ["devices", "4096"]),

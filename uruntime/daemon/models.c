@@ -4,9 +4,27 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+
+/* A name stands in JSON, in lines of the log and of tables, and in the paths of URLs. */
+static int check_name(const char *name, struct ctn_err *err)
+{
+	char line[NAME_MAX + 1];
+
+	if (strlen(name) < sizeof(line)) {
+		strcpy(line, name);
+		ctn_one_line(line);
+		if (strcmp(line, name) == 0 && strcmp(name, ".") && strcmp(name, ".."))
+			return 0;
+	}
+	return ctn_err_set(err, -EINVAL,
+			   "model \"%.300s\": expected a name of up to %d bytes of UTF-8 without "
+			   "control characters",
+			   name, NAME_MAX);
+}
 
 /* A model that cannot be served stays in the list with the reason, and stops no other. */
 static int add(struct ctn_daemon *d, const struct ctn_model_spec *spec, struct ctn_err *err)
@@ -58,12 +76,20 @@ static int add_folder(struct ctn_daemon *d, const struct ctn_options *o, const c
 {
 	char *dir = ctn_path_join(o->models_dir, name);
 	struct ctn_model_spec spec = {.name = name, .dir = dir};
+	struct ctn_err why;
 	int rc = 0;
 
 	if (!dir)
 		return ctn_err_set(err, -ENOMEM, "out of memory");
-	if (is_checkpoint(dir) && !is_named(o, name))
-		rc = add(d, &spec, err);
+	if (is_checkpoint(dir) && !is_named(o, name)) {
+		if (check_name(name, &why) == 0) {
+			rc = add(d, &spec, err);
+		} else {
+			/* Nothing could name it: it is not even listed. */
+			ctn_warn("%s", why.msg);
+			d->folders++;
+		}
+	}
 	free(dir);
 	return rc;
 }
@@ -110,7 +136,9 @@ int ctn_daemon_add_models(struct ctn_daemon *d, const struct ctn_options *o, str
 					      .device_count = m->device_count,
 					      .priority = m->priority};
 
-		rc = add(d, &spec, err);
+		rc = check_name(m->name, err);
+		if (!rc)
+			rc = add(d, &spec, err);
 	}
 	if (!rc && o->models_dir)
 		rc = add_dir(d, o, err);
