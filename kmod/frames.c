@@ -447,6 +447,8 @@ int computron_frame_lease(struct computron_frames *t, struct computron_frame *f)
 	if (!f->leases++) {
 		t->n.leased += f->units;
 		computron_order_remove(t, f);
+		/* Whether it is pinned is found out anew when its turn comes: nobody looks now. */
+		f->held = false;
 	}
 	return 0;
 }

@@ -127,6 +127,7 @@ static void turn(struct computron_frames *t, u32 unit, bool hot)
 		list_del_init(&f->order);
 		if (f->held)
 			t->n.held -= f->units;
+		f->held = false; /* nobody looks any more */
 	} else if (!listed && f->warm_units == 1) {
 		computron_order_place(t, f);
 	}

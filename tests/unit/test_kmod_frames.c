@@ -287,6 +287,20 @@ static void test_the_least_recently_leased_goes_first(void)
 	computron_order_unhold(&x.t, b);
 	CU_ASSERT_PTR_EQUAL(computron_order_victim(&x.t), b);
 	audit(&x);
+
+	/* Nobody looks at it while it is leased, or all hot: not aside any more afterwards. */
+	computron_frame_depart(&x.t, b);
+	computron_frame_stay(&x.t, b);
+	computron_frame_lease(&x.t, b);
+	computron_frame_release(&x.t, b, 1);
+	CU_ASSERT_EQUAL(computron_order_reclaimable(&x.t), 10);
+	audit(&x);
+	computron_frame_depart(&x.t, b);
+	computron_frame_stay(&x.t, b);
+	CU_ASSERT_EQUAL(computron_hot_on(&x.t, b->ref.id, 4), 0);
+	computron_hot_off(&x.t, b->ref.id, 4);
+	CU_ASSERT_EQUAL(computron_order_reclaimable(&x.t), 10);
+	audit(&x);
 	close_table(&x);
 }
 

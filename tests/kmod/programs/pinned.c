@@ -215,3 +215,23 @@ TEST(many_quarantines)
 	}
 	teardown("many");
 }
+
+/* What was pinned when its turn came is looked at again, also when it was leased meanwhile. */
+TEST(reclaimable_after_pin_and_lease)
+{
+	struct computron_ref ref;
+
+	setup("again");
+	ref = must_frame(fd, map, 1, 4 * MIB, 0);
+	EQUAL(pin(pins, map + frame_offset(ref), 4 * MIB, false), 0, "pin");
+	EQUAL(frame_evict(fd, ref), -EBUSY, "evict while pinned");
+	EQUAL(frame_lease(fd, ref), 0, "lease");
+	sleep(3);
+	unpin(pins);
+	EQUAL(frame_release(fd, ref), 0, "release");
+	CHECK(EVENTUALLY(must_stat(fd).reclaimable == 4 * MIB, 5), "reclaimable: %llu",
+	      (unsigned long long)must_stat(fd).reclaimable);
+	must_write("/proc/sys/vm/drop_caches", "2");
+	EQUAL(must_stat(fd).reclaims, 1, "reclaims");
+	teardown("again");
+}
