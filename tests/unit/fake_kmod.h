@@ -23,6 +23,7 @@ struct fake_kmod_faults {
 	uint32_t abi;         /* 0: the header's */
 	uint64_t unit;        /* 0: 2 MiB */
 	uint64_t max_bytes;   /* 0: no limit */
+	uint32_t hot_busy;    /* COMPUTRON_IOC_POOL_HOT answers -EBUSY, so often */
 	int populate;         /* of COMPUTRON_IOC_FRAME_POPULATE */
 	int seal;             /* of COMPUTRON_IOC_FRAME_SEAL */
 	int extents;          /* of COMPUTRON_IOC_FRAME_EXTENTS */

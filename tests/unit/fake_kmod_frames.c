@@ -202,7 +202,8 @@ static int do_set(struct pool *p, const struct computron_pool_set *a)
 	return 0;
 }
 
-static int do_hot(struct pool *p, struct file *f, const struct computron_pool_hot *a)
+static int do_hot(struct fake_kmod *k, struct pool *p, struct file *f,
+		  const struct computron_pool_hot *a)
 {
 	bool on = a->flags & COMPUTRON_HOT_ON;
 	uint64_t first = a->offset / UNIT, count = a->bytes / UNIT;
@@ -212,6 +213,10 @@ static int do_hot(struct pool *p, struct file *f, const struct computron_pool_ho
 	for (uint64_t u = first; u < first + count; u++) {
 		if (on ? p->hot[u] == f : p->hot[u] != f)
 			return -EINVAL;
+	}
+	if (on && k->faults.hot_busy) {
+		k->faults.hot_busy--;
+		return -EBUSY;
 	}
 	for (uint64_t u = first; u < first + count; u++)
 		p->hot[u] = on ? f : NULL;
@@ -525,7 +530,7 @@ int fake_pool_call(struct fake_kmod *k, struct file *f, unsigned long request, v
 	case COMPUTRON_IOC_POOL_SET:
 		return do_set(p, arg);
 	case COMPUTRON_IOC_POOL_HOT:
-		return do_hot(p, f, arg);
+		return do_hot(k, p, f, arg);
 	case COMPUTRON_IOC_FRAME_ALLOC:
 		return do_alloc(p, f, arg);
 	case COMPUTRON_IOC_FRAME_POPULATE:

@@ -370,6 +370,26 @@ static void test_hot_segments(void)
 	module_free(&m);
 }
 
+/* What DMA still writes for a process that was killed stands in the way, for a moment. */
+static void test_hot_after_a_kill(void)
+{
+	struct ctn_pool_config cfg;
+	struct ctn_segment seg;
+	struct ctn_pool *pool;
+	struct module m;
+
+	module_new(&m);
+	cfg = module_config(&m, 16 * CTN_MIB, 8 * CTN_MIB);
+	cfg.hot_bytes = 8 * CTN_MIB;
+	if (m.fake)
+		fake_kmod_faults(m.fake)->hot_busy = 5;
+	CU_ASSERT_EQUAL_FATAL(ctn_pool_open(&cfg, &pool, NULL), 0);
+	ctn_pool_segment(pool, 0, &seg);
+	CU_ASSERT_TRUE(seg.hot);
+	ctn_pool_close(pool);
+	module_free(&m);
+}
+
 /* The mappings are this process's own, and the module's word is kept apart from /proc's. */
 static void test_the_kernels_figures(void)
 {
@@ -432,4 +452,5 @@ CTN_TESTS("pool_kmod_open", CTN_TEST(test_another_provider_stands_in), CTN_TEST(
 	  CTN_TEST(test_it_is_the_first_choice), CTN_TEST(test_names), CTN_TEST(test_other_sizes),
 	  CTN_TEST(test_temporary_pools), CTN_TEST(test_no_memory),
 	  CTN_TEST(test_clean_is_read_only), CTN_TEST(test_hot_segments),
-	  CTN_TEST(test_the_kernels_figures), CTN_TEST(test_staging_into_it))
+	  CTN_TEST(test_hot_after_a_kill), CTN_TEST(test_the_kernels_figures),
+	  CTN_TEST(test_staging_into_it))

@@ -13,8 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define UNIT CTN_EXTENT_ALIGN
+/* Five seconds. */
+#define HOT_TRIES    250
+#define HOT_PAUSE_US 20000
 
 /* ---- mapping --------------------------------------------------------------------------- */
 
@@ -27,6 +31,19 @@ static int tell_hot(struct kmod_pool *p, uint32_t segment, bool hot)
 	};
 
 	return CTN_KMOD_CALL(p->sys, p->fd, COMPUTRON_IOC_POOL_HOT, &h);
+}
+
+/* A frame that a process was filling when it was killed stays in the way until its DMA has ended,
+ * some moments after the process. */
+static int make_hot(struct kmod_pool *p, uint32_t segment)
+{
+	int rc = tell_hot(p, segment, true);
+
+	for (int i = 0; rc == -EBUSY && i < HOT_TRIES; i++) {
+		usleep(HOT_PAUSE_US);
+		rc = tell_hot(p, segment, true);
+	}
+	return rc;
 }
 
 static int map_segment(struct kmod_pool *p, uint64_t offset, uint64_t bytes, struct ctn_err *err)
@@ -71,7 +88,7 @@ int ctn_kmod_map(struct kmod_pool *p, const struct kmod_opened *o,
 		p->segments[i].node = o->node;
 		if (cfg->hot_bytes == UINT64_MAX || at + bytes > cfg->hot_bytes)
 			continue;
-		rc = tell_hot(p, i, true);
+		rc = make_hot(p, i);
 		if (rc)
 			return ctn_err_set(err, rc, "pool %s: segment %u cannot be hot: %s",
 					   p->name, i, strerror(-rc));
