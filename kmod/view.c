@@ -121,6 +121,10 @@ static int learn_ops(const struct vm_operations_struct *ops)
 		/* Would map pages around the one in question behind the gate. Huge ones are mapped
 		 * whole. */
 		view_ops.map_pages = NULL;
+#ifdef CONFIG_NUMA
+		/* It is the file's, and so the pool's: not for readers to set. */
+		view_ops.set_policy = NULL;
+#endif
 		tmpfs_ops = ops;
 	}
 	if (ops != tmpfs_ops)
@@ -163,6 +167,8 @@ static int make_view(struct file *filp, struct computron_pool *pool, struct vm_a
 	vma->vm_private_data = view;
 	vma->vm_ops = &view_ops;
 	vm_flags_clear(vma, VM_MAYWRITE);
+	/* MADV_COLLAPSE would map a huge page behind the gate, without a fault: not here. */
+	vm_flags_set(vma, VM_DONTEXPAND);
 	return 0;
 }
 
@@ -201,8 +207,12 @@ int computron_view_mmap(struct file *filp, struct vm_area_struct *vma)
 		if (!rc && !file->writer)
 			rc = make_view(filp, pool, vma);
 	}
-	if (rc)
+	if (rc) {
+		/* Before 5.11 the caller drops the file that it came with, not the one that is
+		 * here. */
+		vma_set_file(vma, filp);
 		return rc;
+	}
 	vm_flags_clear(vma, VM_MAYEXEC);
 	vm_flags_set(vma, VM_DONTDUMP);
 	return 0;

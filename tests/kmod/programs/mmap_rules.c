@@ -12,6 +12,10 @@
 
 #define POOL (8 * MIB)
 
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
 static int writer, reader;
 static uint8_t *map;
 static struct computron_ref clean;
@@ -191,4 +195,28 @@ TEST(no_way_round_by_proc)
 		close(fd);
 	}
 	EQUAL(touch(view + frame_offset(clean)), 0, "still there");
+}
+
+/* MADV_COLLAPSE maps a huge page without a fault, so without anybody asking whether it may be read.
+ */
+TEST(collapse_is_no_way_round)
+{
+	struct computron_ref loading;
+	uint8_t *view, *bound;
+
+	setup("collapse");
+	view = must_map(reader, POOL, PROT_READ);
+	bound = mmap(NULL, UNIT, PROT_READ, MAP_SHARED, reader, (off_t)frame_offset(clean));
+	CHECK(bound != MAP_FAILED, "errno %d", errno);
+	EQUAL(frame_evict(writer, clean), 0, "evict");
+	EQUAL(frame_alloc(writer, 2, POOL, 0, &loading), 0, "alloc");
+	map[frame_offset(clean)] = 77;
+	if (madvise(view + frame_offset(clean), UNIT, MADV_COLLAPSE))
+		ktap_note("MADV_COLLAPSE: errno %d", errno);
+	EQUAL(touch(view + frame_offset(clean)), SIGBUS, "a LOADING frame");
+	madvise(bound, UNIT, MADV_COLLAPSE);
+	EQUAL(touch(bound), SIGBUS, "bound to a frame that is gone");
+	EQUAL(frame_seal(writer, loading, 0), 0, "seal");
+	EQUAL(touch(view + frame_offset(clean)), 0, "CLEAN");
+	EQUAL(touch(bound), SIGBUS, "bound to a frame that is gone");
 }

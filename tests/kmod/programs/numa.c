@@ -122,3 +122,29 @@ TEST(no_such_node)
 	EQUAL(create("x", -2), -ENXIO, "node -2");
 	EQUAL(create("x", 1 << 30), -ENXIO, "node 2^30");
 }
+
+/* Where memory lies is the creator's to say, not a reader's. */
+TEST(readers_set_no_policy)
+{
+	unsigned long nodes = 1UL << 1;
+	struct computron_ref ref;
+	uint8_t *map, *view;
+	uint64_t huge;
+	int fd, reader;
+
+	setup();
+	fd = create("policy", 0);
+	CHECK(fd >= 0, "%d", fd);
+	reader = pool_open("policy", 0);
+	map = must_map(fd, 2 * BYTES, PROT_READ | PROT_WRITE);
+	view = must_map(reader, 2 * BYTES, PROT_READ);
+	syscall(SYS_mbind, view, 2 * BYTES, 2 /* MPOL_BIND */, &nodes, 3, 0);
+	EQUAL(frame_alloc(fd, 1, BYTES, COMPUTRON_ALLOC_RESERVE, &ref), 0, "alloc");
+	EQUAL(frame_populate(fd, ref, &huge), 0, "populate");
+	must_lie_on(map + frame_offset(ref), BYTES, 0);
+	munmap(map, 2 * BYTES);
+	munmap(view, 2 * BYTES);
+	close(fd);
+	close(reader);
+	EQUAL(pool_destroy("policy", 0), 0, "destroy");
+}
