@@ -31,10 +31,13 @@ static inline void vma_set_file(struct vm_area_struct *vma, struct file *file)
 #define folio                     page
 #define page_folio(p)             compound_head(p)
 #define folio_page(f, n)          nth_page(f, n)
+#define folio_lock(f)             lock_page(f)
 #define folio_put(f)              put_page(f)
 #define folio_size(f)             page_size(f)
 #define folio_test_large(f)       PageCompound(f)
 #define folio_test_locked(f)      PageLocked(f)
+#define folio_trylock(f)          trylock_page(f)
+#define folio_unlock(f)           unlock_page(f)
 #define folio_maybe_dma_pinned(f) page_maybe_dma_pinned(f)
 
 static inline struct folio *filemap_get_folio(struct address_space *mapping, pgoff_t index)

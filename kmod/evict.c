@@ -54,6 +54,30 @@ static bool unit_busy(struct computron_pool *pool, u32 unit, bool locks)
 }
 
 /*
+ * Pages that are truncated are taken out of page tables once more, with their lock held (view.c).
+ * Those in hot ranges stay: faults that found the frame CLEAN are waited for, and are unmapped with
+ * the rest.
+ */
+static int end_hot_faults(struct computron_pool *pool, const struct computron_frame *f,
+			  bool reclaim)
+{
+	u64 bytes = pool->frames.unit_bytes;
+	u32 i, unit;
+
+	if (pool->memory.adopted)
+		return 0;
+	for (i = 0; i < f->nr_runs; i++) {
+		for (unit = f->runs[i].first; unit < f->runs[i].first + f->runs[i].count; unit++) {
+			if (READ_ONCE(pool->frames.hot[unit]) &&
+			    !computron_memory_end_faults(&pool->memory, unit * bytes, bytes,
+							 !reclaim))
+				return -EBUSY;
+		}
+	}
+	return 0;
+}
+
+/*
  * Gives back the pages of a GOING frame, which is ours alone. In reclaim nobody's page lock is
  * waited for: it may be that of the very task that came here for memory.
  */
@@ -65,6 +89,8 @@ static int give_back(struct computron_pool *pool, struct computron_frame *f, boo
 	struct stretch s;
 	u32 i;
 
+	if (end_hot_faults(pool, f, reclaim))
+		return -EBUSY;
 	for (i = 0; i < f->nr_runs; i++)
 		computron_memory_unmap(&pool->memory, f->runs[i].first * bytes,
 				       f->runs[i].count * bytes);

@@ -270,6 +270,39 @@ int computron_memory_populate(struct computron_memory *m, u64 offset, u64 bytes,
 }
 
 /**
+ * computron_memory_end_faults() - faults that have a page of a range have ended
+ * @m: the memory, not adopted
+ * @offset: of the range
+ * @bytes: of it
+ * @wait: for them
+ *
+ * A fault holds the lock of its page until that is mapped.
+ *
+ * Return: true; without @wait also false: there may be one.
+ */
+bool computron_memory_end_faults(struct computron_memory *m, u64 offset, u64 bytes, bool wait)
+{
+	u64 end = offset + bytes;
+	struct folio *folio;
+	bool ended = true;
+
+	while (ended && offset < end) {
+		folio = folio_at(m, offset, &offset);
+		if (folio) {
+			if (wait)
+				folio_lock(folio);
+			else
+				ended = folio_trylock(folio);
+			if (ended)
+				folio_unlock(folio);
+			folio_put(folio);
+		}
+		cond_resched();
+	}
+	return ended;
+}
+
+/**
  * computron_memory_unmap() - takes a range out of all page tables
  * @m: the memory
  * @offset: of the range

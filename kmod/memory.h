@@ -47,9 +47,12 @@ struct computron_survey {
 u64 computron_memory_unit(void);
 int computron_memory_open(struct computron_memory *m, u64 bytes, int node);
 int computron_memory_adopt(struct computron_memory *m, int fd, u64 *bytes);
+bool computron_memory_let_go(struct computron_memory *m);
+bool computron_memory_in_use(const struct computron_memory *m);
 void computron_memory_close(struct computron_memory *m);
 
 int computron_memory_populate(struct computron_memory *m, u64 offset, u64 bytes, int node);
+bool computron_memory_end_faults(struct computron_memory *m, u64 offset, u64 bytes, bool wait);
 void computron_memory_unmap(struct computron_memory *m, u64 offset, u64 bytes);
 int computron_memory_punch(struct computron_memory *m, u64 offset, u64 bytes);
 void computron_memory_survey(struct computron_memory *m, u64 offset, u64 bytes, bool locks,

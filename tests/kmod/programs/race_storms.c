@@ -346,3 +346,57 @@ TEST(pools_come_and_go)
 	storm(work, 6);
 	EQUAL(pool_count(), 0, "pools");
 }
+
+/* A unit in a hot range keeps its page: a fault that was under way when its frame was evicted must
+ * not map it afterwards. */
+static uint8_t *hot_view;
+static atomic_ullong epoch; /* odd: there is no frame */
+static atomic_bool over;
+static atomic_ulong seen, touched;
+
+static void *touch_hot(void *unused)
+{
+	while (!atomic_load(&over)) {
+		unsigned long long was = atomic_load(&epoch);
+		int got = touch(hot_view);
+
+		if (was % 2 && !got && atomic_load(&epoch) == was)
+			atomic_fetch_add(&seen, 1);
+		if (was % 2)
+			continue;
+		atomic_fetch_add(&touched, !got);
+		madvise(hot_view, 2 * MIB, MADV_DONTNEED);
+	}
+	return unused;
+}
+
+TEST(evict_in_a_hot_range_against_faults)
+{
+	struct computron_pool_hot hot = {
+		.size = sizeof(hot), .flags = COMPUTRON_HOT_ON, .bytes = 2 * MIB};
+	int fd = must_pool("hot", 2 * MIB), reader = pool_open("hot", 0);
+	struct computron_ref ref;
+	pthread_t thread;
+	unsigned long rounds = 0;
+
+	EQUAL(call(fd, COMPUTRON_IOC_POOL_HOT, &hot), 0, "hot");
+	hot_view = must_map(reader, 2 * MIB, PROT_READ);
+	EQUAL(pthread_create(&thread, NULL, touch_hot, NULL), 0, "thread");
+	for (end = now() + 2 * SECONDS; now() < end; rounds++) {
+		EQUAL(frame_alloc(fd, 1, 2 * MIB, 0, &ref), 0, "alloc");
+		EQUAL(frame_seal(fd, ref, 0), 0, "seal");
+		usleep((useconds_t)(rand() % 200));
+		EQUAL(frame_evict(fd, ref), 0, "evict");
+		atomic_fetch_add(&epoch, 1);
+		usleep(300);
+		atomic_fetch_add(&epoch, 1);
+	}
+	atomic_store(&over, true);
+	pthread_join(thread, NULL);
+	ktap_note("%lu frames, %lu reads", rounds, atomic_load(&touched));
+	EQUAL(atomic_load(&seen), 0, "reads where there was no frame");
+	munmap(hot_view, 2 * MIB);
+	close(reader);
+	close(fd);
+	EQUAL(pool_destroy("hot", 0), 0, "destroy");
+}
