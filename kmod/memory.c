@@ -32,19 +32,30 @@ u64 computron_memory_unit(void)
 	return max_t(u64, UNIT_WITHOUT_HUGE, PAGE_SIZE);
 }
 
+/* Else a huge page would lie in many units, and show all of them where it is mapped. */
+static bool units_are_huge(void)
+{
+#ifdef CONFIG_TRANSPARENT_HUGEPAGE
+	return computron_memory_unit() == HPAGE_PMD_SIZE;
+#else
+	return false;
+#endif
+}
+
 static struct vfsmount *mount_tmpfs(int node)
 {
 	struct file_system_type *type = get_fs_type("tmpfs");
 	char huge[48], plain[32] = "";
-	struct vfsmount *mnt;
+	struct vfsmount *mnt = ERR_PTR(-EINVAL);
 
 	if (!type)
 		return ERR_PTR(-ENODEV);
 	if (IS_ENABLED(CONFIG_NUMA) && node >= 0)
 		snprintf(plain, sizeof(plain), "mpol=prefer:%d", node);
 	snprintf(huge, sizeof(huge), "huge=always%s%s", plain[0] ? "," : "", plain);
-	mnt = vfs_kern_mount(type, SB_KERNMOUNT, "computron", huge);
-	if (IS_ERR(mnt)) /* without CONFIG_TRANSPARENT_HUGEPAGE, or the CPU has none */
+	if (units_are_huge())
+		mnt = vfs_kern_mount(type, SB_KERNMOUNT, "computron", huge);
+	if (IS_ERR(mnt)) /* or the CPU has none */
 		mnt = vfs_kern_mount(type, SB_KERNMOUNT, "computron", plain[0] ? plain : NULL);
 	return mnt;
 }
@@ -227,8 +238,7 @@ static int populate_unit(struct computron_memory *m, u64 offset, int node)
 	int rc;
 
 	rc = read_in(m, offset, &next, &huge);
-	if (!rc && fresh && !huge && computron_memory_unit() == m->unit_bytes &&
-	    make_room(m, node)) {
+	if (!rc && fresh && !huge && units_are_huge() && make_room(m, node)) {
 		shmem_truncate_range(file_inode(m->file), offset, next - 1);
 		rc = read_in(m, offset, &next, &huge);
 	}
