@@ -13,8 +13,18 @@
 #include "reclaim.h"
 #include "sysfs.h"
 
+/* Nobody comes in before all parts are there: a module that fails to load goes, whoever uses it. */
+static bool ready;
+
+static int device_open(struct inode *inode, struct file *filp)
+{
+	/* All that init did before. */
+	return smp_load_acquire(&ready) ? 0 : -ENODEV;
+}
+
 static const struct file_operations device_ops = {
 	.owner = THIS_MODULE,
+	.open = device_open,
 	.unlocked_ioctl = computron_device_ioctl,
 	.compat_ioctl = compat_ptr_ioctl,
 	.llseek = noop_llseek,
@@ -48,6 +58,7 @@ static int __init computron_init(void)
 	rc = computron_reclaim_init();
 	if (rc)
 		goto err_procfs;
+	smp_store_release(&ready, true); /* for device_open */
 	return 0;
 
 err_procfs:
@@ -65,9 +76,10 @@ static void __exit computron_exit(void)
 {
 	computron_reclaim_exit();
 	computron_procfs_exit();
-	computron_pools_exit();
+	computron_pools_end();
 	computron_sysfs_exit();
 	misc_deregister(&device);
+	computron_pools_exit();
 }
 
 module_init(computron_init);

@@ -104,6 +104,39 @@ err_none:
 }
 
 /**
+ * computron_memory_let_go() - gives up the file
+ * @m: filled by open or adopt; computron_memory_close has to follow
+ *
+ * Return: whether somebody else has it, who keeps it and the pages of its own: as long as
+ * computron_memory_in_use says.
+ */
+bool computron_memory_let_go(struct computron_memory *m)
+{
+	bool shared = m->mnt && file_count(m->file) > 1;
+
+	fput(m->file);
+	m->file = NULL;
+	return shared;
+}
+
+/**
+ * computron_memory_in_use() - whether there is a file yet
+ * @m: memory that was let go
+ *
+ * Return: true as long as there is.
+ */
+bool computron_memory_in_use(const struct computron_memory *m)
+{
+	bool in_use;
+
+	/* Which allows two references. The one is ours. */
+	mntget(m->mnt);
+	in_use = !may_umount(m->mnt);
+	mntput(m->mnt);
+	return in_use;
+}
+
+/**
  * computron_memory_close() - gives up what open or adopt took
  * @m: filled by one of them, or all zero
  *

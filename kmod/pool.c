@@ -43,24 +43,7 @@ u64 computron_pools_limit(void)
 	return limit ? limit : ((u64)totalram_pages() << PAGE_SHIFT) / 4 * 3;
 }
 
-/**
- * computron_pools_count() - all pools together
- * @pools: how many have a name
- * @bytes: sizes, adopted ones apart, of these and of those that are still in use without one
- */
-void computron_pools_count(u32 *pools, u64 *bytes)
-{
-	struct computron_pool *pool;
-
-	*pools = 0;
-	spin_lock(&computron_pools_lock);
-	list_for_each_entry(pool, &computron_pools, listed)
-		++*pools;
-	spin_unlock(&computron_pools_lock);
-	*bytes = atomic64_read(&total_bytes);
-}
-
-static int charge(u64 bytes)
+static int try_charge(u64 bytes)
 {
 	if (atomic_inc_return(&total_pools) > READ_ONCE(max_pools))
 		goto err_pools;
@@ -81,6 +64,58 @@ static void uncharge(u64 bytes)
 	atomic_dec(&total_pools);
 }
 
+/* Pools without references whose memory is mapped still: they are charged until it is not. */
+static DEFINE_MUTEX(lingering_mutex);
+static LIST_HEAD(lingering);
+
+/* Returns whether there was one that nobody maps any more, or @all of them were freed. */
+static bool end_lingering(bool all)
+{
+	struct computron_pool *pool, *next;
+	bool any = false;
+
+	mutex_lock(&lingering_mutex);
+	list_for_each_entry_safe(pool, next, &lingering, listed) {
+		if (!all && computron_memory_in_use(&pool->memory))
+			continue;
+		list_del(&pool->listed);
+		computron_memory_close(&pool->memory);
+		uncharge(pool->bytes);
+		kfree(pool);
+		any = true;
+	}
+	mutex_unlock(&lingering_mutex);
+	return any;
+}
+
+static int charge(u64 bytes)
+{
+	int rc;
+
+	do {
+		rc = try_charge(bytes);
+	} while (rc && end_lingering(false));
+	return rc;
+}
+
+/**
+ * computron_pools_count() - all pools together
+ * @pools: how many have a name
+ * @bytes: sizes, adopted ones apart, of these and of those that are still in use without one
+ */
+void computron_pools_count(u32 *pools, u64 *bytes)
+{
+	struct computron_pool *pool;
+
+	end_lingering(false);
+	*pools = 0;
+	spin_lock(&computron_pools_lock);
+	list_for_each_entry(pool, &computron_pools, listed)
+		++*pools;
+	spin_unlock(&computron_pools_lock);
+	*bytes = atomic64_read(&total_bytes);
+}
+
 static bool name_is_good(const char *name)
 {
 	size_t len = strnlen(name, COMPUTRON_NAME_BYTES);
@@ -94,9 +129,15 @@ static void end_pool(struct computron_pool *pool)
 {
 	computron_tend_stop(pool);
 	computron_frames_fini(&pool->frames);
+	kvfree(pool->events);
+	if (computron_memory_let_go(&pool->memory)) {
+		mutex_lock(&lingering_mutex);
+		list_add_tail(&pool->listed, &lingering);
+		mutex_unlock(&lingering_mutex);
+		return;
+	}
 	computron_memory_close(&pool->memory);
 	uncharge(pool->memory.adopted ? 0 : pool->bytes);
-	kvfree(pool->events);
 	kfree(pool);
 }
 
@@ -172,6 +213,9 @@ static int open_memory(struct computron_pool *pool, struct computron_pool_wish *
 		if (rc)
 			return rc;
 		rc = check_wish(wish, pool->memory.unit_bytes);
+		/* It may be longer than it could ever be filled, and the table of its units too. */
+		if (!rc && wish->bytes > (u64)totalram_pages() << PAGE_SHIFT)
+			rc = -ENOSPC;
 		if (!rc)
 			rc = charge(0);
 		if (rc)
@@ -480,9 +524,11 @@ int computron_pools_init(void)
 }
 
 /**
- * computron_pools_exit() - ends all pools; no file is open any more
+ * computron_pools_end() - ends all pools; no file is open any more
+ *
+ * Who reads totals in sysfs may have references still.
  */
-void computron_pools_exit(void)
+void computron_pools_end(void)
 {
 	struct computron_pool *pool, *next;
 
@@ -490,5 +536,13 @@ void computron_pools_exit(void)
 	list_for_each_entry_safe(pool, next, &computron_pools, listed)
 		unlist(pool);
 	mutex_unlock(&computron_pools_mutex);
+}
+
+/**
+ * computron_pools_exit() - after the last pool
+ */
+void computron_pools_exit(void)
+{
 	destroy_workqueue(computron_wq);
+	end_lingering(true);
 }

@@ -31,7 +31,7 @@ struct computron_sysfs_pool;
 /**
  * struct computron_pool - a pool
  * @refs: of the list, of files, of dma-bufs, of QUARANTINED frames
- * @listed: on the list of pools; computron_pools_lock
+ * @listed: on the list of pools; computron_pools_lock. Without references: lingering (pool.c)
  * @serial: orders the list, from 1; fixed once it is listed
  * @name: fixed
  * @uid: who made it; fixed
@@ -100,6 +100,7 @@ extern struct list_head computron_pools;
 extern struct workqueue_struct *computron_wq;
 
 int computron_pools_init(void);
+void computron_pools_end(void);
 void computron_pools_exit(void);
 u64 computron_pools_limit(void);
 void computron_pools_count(u32 *pools, u64 *bytes);

@@ -107,6 +107,50 @@ TEST(outlives_its_processes)
 	EQUAL(pool_destroy("outlives", 0), 0, "destroy");
 }
 
+/* A memfd is as long as its owner says, without a page; the kernel's table of it is not. */
+TEST(longer_than_all_memory)
+{
+	setup("long");
+	for (int bits = 40; bits < 55; bits += 5) {
+		EQUAL(ftruncate(memfd, 1LL << bits), 0, "ftruncate");
+		EQUAL(adopt("longer", memfd), -ENOSPC, "adopt");
+	}
+	munmap(map, POOL);
+	close(fd);
+	close(memfd);
+	EQUAL(pool_destroy("long", 0), 0, "destroy");
+}
+
+/* An mmap that the memfd refuses leaves the pool file as it was. */
+TEST(refused_by_the_memfd)
+{
+	struct computron_ref ref;
+	int reader;
+
+	setup("refused");
+	reader = pool_open("refused", 0);
+	ref = must_frame(fd, map, 1, 4 * MIB, 0);
+	CHECK(!fallocate(memfd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+			 (off_t)frame_offset(ref), UNIT),
+	      "errno %d", errno);
+	must_write("/proc/sys/vm/nr_hugepages", "0");
+	for (int i = 0; i < 3; i++) {
+		void *at =
+			mmap(NULL, UNIT, PROT_READ, MAP_SHARED, reader, (off_t)frame_offset(ref));
+
+		CHECK(at == MAP_FAILED && errno == ENOMEM, "errno %d", errno);
+		EQUAL(must_stat(reader).files, 2, "files");
+	}
+	must_write("/proc/sys/vm/nr_hugepages", "64");
+	EQUAL(must_stat(fd).leased, 0, "leased");
+	close(reader);
+	EQUAL(must_stat(fd).files, 1, "files");
+	munmap(map, POOL);
+	close(fd);
+	close(memfd);
+	EQUAL(pool_destroy("refused", 0), 0, "destroy");
+}
+
 TEST(mmap_is_the_memfds)
 {
 	setup("mmap");

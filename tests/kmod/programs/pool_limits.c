@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define PARAMETERS "/sys/module/computron/parameters/"
@@ -141,4 +142,32 @@ static void try_parameters(void *unused)
 TEST(parameters_are_roots)
 {
 	EQUAL(in_child(try_parameters, NULL), 0, "status");
+}
+
+/* A pool that is gone by name, but whose memory a mapping keeps. */
+TEST(mapped_memory_counts)
+{
+	struct computron_info info = {.size = sizeof(info)};
+	char was[32];
+	uint8_t *map;
+	int fd, control = must_control();
+
+	snprintf(was, sizeof(was), "%llu", (unsigned long long)number_of(PARAMETERS "max_bytes"));
+	must_write(PARAMETERS "max_bytes", "8388608");
+	fd = must_pool("mapped", 6 * MIB);
+	map = must_map(fd, 6 * MIB, PROT_READ | PROT_WRITE);
+	memset(map, 1, 6 * MIB);
+	close(fd);
+	EQUAL(pool_destroy("mapped", 0), 0, "destroy");
+	EQUAL(map[5 * MIB], 1, "its memory");
+	EQUAL(call(control, COMPUTRON_IOC_INFO, &info), 0, "info");
+	EQUAL(info.total_bytes, 6 * MIB, "total_bytes");
+	EQUAL(pool_create("next", 4 * MIB, 0, 0, 0), -ENOSPC, "more than is left");
+	munmap(map, 6 * MIB);
+	EQUAL(call(control, COMPUTRON_IOC_INFO, &info), 0, "info");
+	EQUAL(info.total_bytes, 0, "total_bytes after munmap");
+	fd = must_pool("next", 8 * MIB);
+	must_write(PARAMETERS "max_bytes", was);
+	close(fd);
+	EQUAL(pool_destroy("next", 0), 0, "destroy");
 }

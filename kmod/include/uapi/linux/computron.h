@@ -196,7 +196,8 @@ struct computron_frame_info {
  * @features: [out] COMPUTRON_FEATURE_*
  * @unit_bytes: [out] what frames, extents and pools are multiples of
  * @max_bytes: [out] limit of the sizes of all pools together, adopted ones apart
- * @total_bytes: [out] sizes of all pools together, adopted ones apart
+ * @total_bytes: [out] sizes of all pools together, adopted ones apart; also of those that were
+ *	destroyed, while a mapping keeps their memory
  * @version: [out] of the module, for people
  */
 struct computron_info {
@@ -288,7 +289,8 @@ struct computron_pool_open {
  * frames of such a pool when memory is short; evict gives the pages back to the memfd's huge page
  *pool.
  *
- * -EBADF, -EINVAL: not such a memfd; else as create.
+ * -EBADF, -EINVAL: not such a memfd. -ENOSPC: longer than all memory, or too many pools. Else as
+ * create.
  */
 struct computron_pool_adopt {
 	__u32 size;
