@@ -62,10 +62,10 @@
  *   Writer:  any protection. Touching a unit gives it memory. Works for DMA: O_DIRECT, io_uring
  *            fixed buffers, pin_user_pages(FOLL_LONGTERM). A pin through it must be of a LOADING
  *            frame, of a frame with a lease, or of a hot range. The mapping outlives the file.
- *   Reader:  PROT_READ only, and it can never become writable (-EACCES). A page of it can be read
- *            while it belongs to a CLEAN frame, else SIGBUS. A mapping that lies in one CLEAN frame
- *            at the time of mmap is bound to that frame: SIGBUS once that is gone, whatever lies
- *            there then. Wider mappings show whatever CLEAN frames there are.
+ *   Reader:  PROT_READ only, and it can never become writable (-EACCES) or longer. A page of it can
+ *            be read while it belongs to a CLEAN frame, else SIGBUS. A mapping that lies in one
+ *            CLEAN frame at the time of mmap is bound to that frame: SIGBUS once that is gone,
+ *            whatever lies there then. Wider mappings show whatever CLEAN frames there are.
  *
  *   Adopted pools. Writer: -EOPNOTSUPP, map the memfd (COMPUTRON_IOC_POOL_MEMFD). Reader: a
  *   range of whole huge pages (-EINVAL) that lies in one CLEAN frame (-ESTALE), which has a
