@@ -116,6 +116,26 @@ def nobody_runs_on_for_longer_than_a_quantum_while_others_wait():
 
 
 @test
+def whoever_was_loaded_runs_however_long_all_have_waited():
+    """More is asked for than can be done, so that everybody waits for longer than patience: a model that has been loaded still keeps
+    its place for a quantum, and a fifth of the time goes into loads."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "slow.yaml")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write("devices: 1\nlink_bytes_per_s: 100M\nbatch_s: 3\n")
+        arrivals = csv(folder, [f"{20 * turn + i},{i}" for turn in range(4) for i in range(4)])
+        args = ("--tp", "1", "--pp", "1", "--model", "bytes=1000000000,layers=1", "--resident", "1", "--tokens", "2", "--max-batch", "2")
+        for policy in ("default", "clairvoyant"):
+            run = figures(policy, arrivals, "--cluster", path, *args)[policy]
+            # Eight batches of two steps, two for each model, behind eight loads at most.
+            check(run["max_s"] <= 8 * (10 + 2 * 3), policy, run["max_s"])
+    args = ("--resident", "1", "--tokens", "50", "--hours", "0.05", "--max-batch", "8")
+    run = figures("default", "gamma:rates=0.4,0.4,0.4,0.4,0.4", *args)["default"]
+    check(run["max_s"] > 20, "nobody waited for long:", run["max_s"])
+    check(run["swaps"] * LOAD_S < 0.25 * (180 + run["max_s"]), run)
+
+
+@test
 def deadlines():
     """Ten models are asked for at once, within a second: three loads and a batch are what there is time for."""
     warm = [f"{5 * round + i / 2:g},{i}" for round in range(40) for i in range(10)]

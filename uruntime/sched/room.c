@@ -15,9 +15,9 @@
  * another victim: it drains. It may run on until its residency quantum is over, which is
  * QUANTUM_LOADS times the seconds of its load or LEAST_QUANTUM_S, from the end of its load or the
  * arrival of the request that wants its room, whichever is later, so that at most a fifth of the
- * time goes into its loads; but no longer than that request's slack. Then it starts no more steps
- * and is paused. A model that is not there itself cannot drain, and gives what it holds: two
- * half-loaded models never wait for each other.
+ * time goes into its loads; but no longer than that request's slack, if it had any when the
+ * victim's load ended. Then it starts no more steps and is paused. A model that is not there itself
+ * cannot drain, and gives what it holds: two half-loaded models never wait for each other.
  *
  * Cost: O(h) in the models that hold something, to find the SHORT_LIST that cost least for each
  * byte when dropped whole (more, if these do not bring enough), and then as much for each part of a
@@ -176,7 +176,11 @@ static uint64_t pause_ns(const struct ctn_sched *s, const struct sched_model *v,
 		return end;
 	slack = m->key_ns + m->priority * CTN_SCHED_PATIENCE_S * 1000000000ll -
 		(int64_t)(1e9 * (sched_load_seconds(s, m, m->missing_bytes) + m->step_s));
-	return CTN_MIN(end, (uint64_t)CTN_MAX(slack, 0));
+	/* What had no slack left when the victim came is late anyway. Where all are, each would
+	 * make way as soon as it is loaded, and none run. */
+	if (slack <= (int64_t)v->since_ns)
+		return end;
+	return CTN_MIN(end, (uint64_t)slack);
 }
 
 static bool may_be_victim(const struct ctn_sched *s, const struct sched_model *v,
