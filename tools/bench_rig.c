@@ -142,9 +142,10 @@ static void on_event(void *arg, const struct ctn_pager_event *event)
 		ctn_err_set(&rig->failure, -ENOSPC, "the pool has no room for a part of %s",
 			    ctn_format_size(event->bytes, need));
 		break;
+	case CTN_PAGER_STAGED:
 	case CTN_PAGER_SHARED:
 	case CTN_PAGER_FRAME_LOST:
-		break; /* met as a part that is not CLEAN */
+		break; /* nothing is staged ahead; a loss is met as a part that is not CLEAN */
 	}
 }
 

@@ -280,6 +280,7 @@ def bad_options():
         (["--pool", "plain,size=1"], ["pool"]),
         (["--listen", "127.0.0.1:99999"], ["99999"]),
         (["--listen", "nowhere"], ["nowhere"]),
+        (["--stage-ahead", "never"], ["stage-ahead", "on or off", "never"]),
         (["--models-dir", "/no/such/folder"], ["/no/such/folder"]),
         (["--model", "a=/no/such/folder,tp=zero"], ["zero"]),
         (["--model", b"\xff=/no/such/folder"], ["name", "UTF-8"]),

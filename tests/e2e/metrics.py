@@ -23,6 +23,7 @@ PINNED = {
     "computron_switch_seconds": ("histogram", {"model"}),
     "computron_request_phase_seconds": ("histogram", {"phase"}),
     "computron_pauses_total": ("counter", set()),
+    "computron_staged_ahead_bytes_total": ("counter", set()),
     "computron_preemptions_total": ("counter", set()),
     "computron_recomputed_tokens_total": ("counter", set()),
 }

@@ -29,7 +29,8 @@ struct rig {
 	/* what the events said */
 	uint32_t loaded[MAX_MODELS], failed[MAX_MODELS];
 	struct ctn_err err;
-	uint64_t staged, moved;
+	uint32_t ahead[MAX_MODELS];
+	uint64_t staged, staged_ahead, moved;
 	uint32_t host_needs;
 	uint32_t shared;
 	bool refuse_host;
@@ -57,6 +58,12 @@ static inline void on_event(void *arg, const struct ctn_pager_event *ev)
 		     i++)
 			freed += ctn_pager_drop_host(rig->pager, (ev->model + i) % rig->models,
 						     ev->bytes - freed);
+		break;
+	case CTN_PAGER_STAGED:
+		rig->ahead[ev->model]++;
+		rig->staged_ahead += ev->bytes_staged;
+		if (ev->err)
+			rig->err = *ev->err;
 		break;
 	case CTN_PAGER_SHARED:
 		rig->shared++;

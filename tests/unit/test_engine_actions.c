@@ -2,7 +2,8 @@
 /*
  * The engine under a scheduler that nobody would want: models are dropped between any two steps, in
  * part or whole, with the requests that run; these are sent back to the queue; loads are cancelled;
- * KV budgets shrink to what is in use. Every answer has to be right all the same.
+ * the pool loses models, and gets them back ahead of requests, or while they are loaded; KV budgets
+ * shrink to what is in use. Every answer has to be right all the same.
  *
  * This program has its own ctn_sched_*, which take the place of the library's.
  */
@@ -23,6 +24,7 @@ struct fake_request {
 
 struct fake_model {
 	enum ctn_sched_state state;
+	uint64_t host_bytes;
 	uint32_t rank_count, layers[MAX_RANKS];
 	bool stepping, cancelling;
 	uint32_t budget;
@@ -31,6 +33,7 @@ struct fake_model {
 struct ctn_sched {
 	struct fake_model models[8];
 	uint32_t model_count;
+	bool staging;
 	struct fake_request requests[MAX_SLOTS];
 	uint64_t seed, wake_ns, ticket;
 	struct ctn_sched_action *actions;
@@ -38,7 +41,7 @@ struct ctn_sched {
 };
 
 static uint64_t fake_seed = 1;
-static uint32_t drops, tails, preemptions, cancels, shrinks; /* that happened */
+static uint32_t drops, tails, preemptions, cancels, shrinks, stages; /* that happened */
 
 int ctn_sched_new(const struct ctn_sched_config *cfg, struct ctn_sched **sched, struct ctn_err *err)
 {
@@ -60,6 +63,7 @@ int ctn_sched_add_model(struct ctn_sched *s, const struct ctn_sched_model *model
 	struct fake_model *m = &s->models[s->model_count++];
 
 	m->rank_count = model->rank_count;
+	m->host_bytes = model->host_bytes;
 	for (uint32_t r = 0; r < m->rank_count; r++) {
 		uint64_t sum = 0;
 
@@ -236,6 +240,19 @@ static void decide_model(struct ctn_sched *s, uint32_t model)
 	emit(s, CTN_ACT_STEP, model);
 }
 
+/* Of any model, whatever becomes of it meanwhile. */
+static void stage_some(struct ctn_sched *s)
+{
+	uint32_t model = (uint32_t)(gen_random(&s->seed) % s->model_count);
+
+	if (s->staging || !chance(s, 10))
+		return;
+	emit(s, CTN_ACT_DROP_HOST, model)->bytes = chance(s, 50) ? UINT64_MAX : 1;
+	emit(s, CTN_ACT_STAGE, model)->bytes = chance(s, 50) ? s->models[model].host_bytes : 1;
+	s->staging = true;
+	stages++;
+}
+
 static void take_in(struct ctn_sched *s, const struct ctn_sched_event *ev)
 {
 	struct fake_model *m = &s->models[ev->model];
@@ -273,6 +290,11 @@ static void take_in(struct ctn_sched *s, const struct ctn_sched_event *ev)
 	case CTN_EV_LOAD_FAILED:
 		CU_FAIL("a load has failed");
 		leave(s, ev->model);
+		break;
+	case CTN_EV_STAGE_DONE:
+		CTN_ASSERT(s->staging);
+		CU_ASSERT(ev->bytes <= m->host_bytes);
+		s->staging = false;
 		break;
 	case CTN_EV_STEP_DONE:
 		CTN_ASSERT(m->stepping);
@@ -312,6 +334,7 @@ uint32_t ctn_sched_event(struct ctn_sched *s, uint64_t now_ns, const struct ctn_
 		n = sums_of(s, i);
 		waits |= n.queued || n.admitted;
 	}
+	stage_some(s);
 	/* What chance has put off is looked at again. */
 	s->wake_ns = waits ? now_ns + 500000 : UINT64_MAX;
 	return s->count;
@@ -409,14 +432,15 @@ static void storm(const char *device, uint32_t tp, uint32_t pp, uint64_t seed)
 
 static void test_pauses_and_tails_change_no_answer(void)
 {
-	drops = tails = preemptions = cancels = shrinks = 0;
+	drops = tails = preemptions = cancels = shrinks = stages = 0;
 	storm("host,mem=64M,link=100M", 1, 1, 1);
 	storm("host:4,mem=64M,link=100M", 2, 2, 2);
 	storm("host:2,mem=64M", 1, 2, 3);
 	/* All of it has happened. */
-	CU_ASSERT(drops > 0 && tails > 0 && preemptions > 0 && shrinks > 0);
-	printf("# %u drops and %u tails under way, %u pre-emptions, %u cancels, %u shrinks\n",
-	       drops, tails, preemptions, cancels, shrinks);
+	CU_ASSERT(drops > 0 && tails > 0 && preemptions > 0 && shrinks > 0 && stages > 0);
+	printf("# %u drops and %u tails under way, %u pre-emptions, %u cancels, %u shrinks, "
+	       "%u stages ahead\n",
+	       drops, tails, preemptions, cancels, shrinks, stages);
 }
 
 CTN_TESTS("engine_actions", CTN_TEST(test_pauses_and_tails_change_no_answer))

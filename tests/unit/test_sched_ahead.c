@@ -125,6 +125,111 @@ static void test_pieces_are_staged_one_after_the_other(void)
 	ctn_sched_free(r.s);
 }
 
+static void test_what_was_in_vain_is_put_off(void)
+{
+	uint64_t since;
+	struct rig r;
+
+	/* Nothing has come, again and again: not at once, but after a while. */
+	make_lacking(&r, 4 * BIG, true);
+	for (uint32_t i = 0; i < 3; i++) {
+		CU_ASSERT_PTR_NOT_NULL_FATAL(find(&r, CTN_ACT_STAGE));
+		tell(&r,
+		     (struct ctn_sched_event){.type = CTN_EV_STAGE_DONE, .model = 0, .bytes = BIG});
+		CU_ASSERT_PTR_NULL(find(&r, CTN_ACT_STAGE));
+		r.now += 5 * S;
+		tell(&r, (struct ctn_sched_event){.type = CTN_EV_TIMER});
+		CU_ASSERT_PTR_NULL(find(&r, CTN_ACT_STAGE));
+		CU_ASSERT_FATAL(ctn_sched_wake_ns(r.s) <= r.now + 6 * S);
+		r.now = ctn_sched_wake_ns(r.s);
+		tell(&r, (struct ctn_sched_event){.type = CTN_EV_TIMER});
+	}
+	ctn_sched_free(r.s);
+	/* Memory is short: what was taken is not put back at once. */
+	make_lacking(&r, 4 * BIG, true);
+	tell(&r, (struct ctn_sched_event){.type = CTN_EV_STAGE_DONE, .model = 0});
+	tell(&r, (struct ctn_sched_event){.type = CTN_EV_FRAME_LOST, .model = 0, .bytes = BIG});
+	r.now += S;
+	tell(&r, (struct ctn_sched_event){.type = CTN_EV_HOST, .model = 0, .bytes = BIG});
+	CU_ASSERT_PTR_NULL(find(&r, CTN_ACT_STAGE));
+	r.now += 10 * S;
+	tell(&r, (struct ctn_sched_event){.type = CTN_EV_TIMER});
+	CU_ASSERT_PTR_NOT_NULL(find(&r, CTN_ACT_STAGE));
+	ctn_sched_free(r.s);
+	/* A load has brought all of it meanwhile: that was not in vain. */
+	make_lacking(&r, 4 * BIG, true);
+	tell(&r, (struct ctn_sched_event){.type = CTN_EV_HOST, .model = 0});
+	tell(&r, (struct ctn_sched_event){.type = CTN_EV_STAGE_DONE, .model = 0});
+	since = r.now;
+	lacks(&r, 0, BIG);
+	CU_ASSERT_PTR_NOT_NULL(find(&r, CTN_ACT_STAGE));
+	CU_ASSERT(r.now < since + S);
+	ctn_sched_free(r.s);
+}
+
+/* Who is asked for room while nobody waits gives none of what is as likely to be needed, and none
+ * that is pinned, or the model's own. */
+static void test_room_for_what_is_ahead(void)
+{
+	uint64_t evictable[3] = {BIG, BIG, 0};
+	struct ctn_sched_event need = {
+		.type = CTN_EV_HOST_NEED, .model = 0, .bytes = BIG, .host_evictable = evictable};
+	struct rig r;
+
+	make_lacking(&r, 4 * BIG, true);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(find(&r, CTN_ACT_STAGE));
+	tell(&r, need);
+	CU_ASSERT_EQUAL_FATAL(r.count, 1);
+	CU_ASSERT_EQUAL(r.a[0].type, CTN_ACT_DROP_HOST);
+	CU_ASSERT_EQUAL(r.a[0].model, 1);
+	tell(&r, (struct ctn_sched_event){.type = CTN_EV_PIN, .model = 1});
+	tell(&r, need);
+	CU_ASSERT_EQUAL(r.count, 0);
+	/* A load of the model takes what it has to; once that has ended nobody waits again. */
+	tell(&r, (struct ctn_sched_event){.type = CTN_EV_UNPIN, .model = 1});
+	tell(&r, (struct ctn_sched_event){.type = CTN_EV_ARRIVAL, .model = 0, .kv_blocks = 1});
+	CU_ASSERT_PTR_NOT_NULL_FATAL(find(&r, CTN_ACT_LOAD));
+	tell(&r, (struct ctn_sched_event){.type = CTN_EV_PIN, .model = 1});
+	tell(&r, need);
+	CU_ASSERT_EQUAL_FATAL(r.count, 1);
+	CU_ASSERT_EQUAL(r.a[0].model, 1);
+	tell(&r, (struct ctn_sched_event){.type = CTN_EV_LOAD_DONE, .model = 0});
+	tell(&r, need);
+	CU_ASSERT_EQUAL(r.count, 0);
+	ctn_sched_free(r.s);
+}
+
+static void test_a_piece_is_what_there_is_room_for(void)
+{
+	const struct ctn_sched_action *a;
+	struct rig r;
+
+	make_lacking(&r, 2 * BIG + 2 * PIECE, true);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(find(&r, CTN_ACT_STAGE));
+	for (uint32_t m = 1; m < 3; m++)
+		tell(&r, (struct ctn_sched_event){.type = CTN_EV_PIN, .model = m});
+	/* The disk would bring five such in the next tenth of a second. */
+	r.now += S / 50;
+	tell(&r,
+	     (struct ctn_sched_event){.type = CTN_EV_STAGE_DONE, .model = 0, .bytes = BIG - PIECE});
+	a = find(&r, CTN_ACT_STAGE);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(a);
+	CU_ASSERT_EQUAL(a->bytes, PIECE);
+	r.now += S / 50;
+	tell(&r, (struct ctn_sched_event){
+			 .type = CTN_EV_STAGE_DONE, .model = 0, .bytes = BIG - 2 * PIECE});
+	CU_ASSERT_PTR_NULL(find(&r, CTN_ACT_STAGE));
+	/* What is asked for less has room for more; that is seen soon. */
+	tell(&r, (struct ctn_sched_event){.type = CTN_EV_UNPIN, .model = 2});
+	CU_ASSERT_FATAL(ctn_sched_wake_ns(r.s) < r.now + S);
+	r.now = ctn_sched_wake_ns(r.s);
+	tell(&r, (struct ctn_sched_event){.type = CTN_EV_TIMER});
+	a = find(&r, CTN_ACT_STAGE);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(a);
+	CU_ASSERT(a->bytes > PIECE);
+	ctn_sched_free(r.s);
+}
+
 static void test_a_load_that_waits_for_the_disk_has_it(void)
 {
 	struct rig r;
@@ -235,6 +340,8 @@ static void test_room_among_many(void)
 }
 
 CTN_TESTS("sched_ahead", CTN_TEST(test_pieces_are_staged_one_after_the_other),
+	  CTN_TEST(test_what_was_in_vain_is_put_off), CTN_TEST(test_room_for_what_is_ahead),
+	  CTN_TEST(test_a_piece_is_what_there_is_room_for),
 	  CTN_TEST(test_a_load_that_waits_for_the_disk_has_it),
 	  CTN_TEST(test_nothing_better_leaves_the_pool_for_it),
 	  CTN_TEST(test_without_a_pool_that_stages), CTN_TEST(test_room_among_many))

@@ -117,6 +117,14 @@ static int parse_verify(const char *text, enum ctn_pager_verify *verify, struct 
 			   "adopt-verify: expected before, background or off, found \"%s\"", text);
 }
 
+static int parse_on_off(const char *what, const char *text, bool *on, struct ctn_err *err)
+{
+	*on = strcmp(text, "on") == 0;
+	if (*on || strcmp(text, "off") == 0)
+		return 0;
+	return ctn_err_set(err, -EINVAL, "%s: expected on or off, found \"%s\"", what, text);
+}
+
 static int start_engine(struct ctn_daemon *d, const struct ctn_options *o, struct ctn_err *err)
 {
 	struct ctn_engine_config cfg = {.devices = d->devices,
@@ -126,12 +134,15 @@ static int start_engine(struct ctn_daemon *d, const struct ctn_options *o, struc
 					.policy = o->policy,
 					.decision_log = o->decision_log,
 					.adopt_verify = CTN_PAGER_VERIFY_BACKGROUND,
+					.stage_ahead = true,
 					.poison = POISON};
 	uint64_t max_queue = 0;
 	int rc = 0;
 
 	if (o->adopt_verify)
 		rc = parse_verify(o->adopt_verify, &cfg.adopt_verify, err);
+	if (!rc && o->stage_ahead)
+		rc = parse_on_off("stage-ahead", o->stage_ahead, &cfg.stage_ahead, err);
 	if (rc)
 		return rc;
 	if (o->max_queue)

@@ -26,6 +26,9 @@ const struct ctn_option_def ctn_option_defs[] = {
 	 "hash again what a kmod pool had at the start: before (its first use), background or off "
 	 "(default: background)",
 	 STRING(adopt_verify)},
+	{"stage-ahead", "on|off",
+	 "read what is likely to be asked for from disk when it is idle (default: on)",
+	 STRING(stage_ahead)},
 	{"listen", "ADDR:PORT", "of the OpenAI API; port 0 picks one (default: 127.0.0.1:8000)",
 	 STRING(listen)},
 	{"socket", "PATH", "of the control socket", STRING(socket)},

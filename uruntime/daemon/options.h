@@ -25,6 +25,7 @@ struct ctn_options {
 	char *device;
 	char *pool;
 	char *adopt_verify;
+	char *stage_ahead;
 	char *listen;
 	char *socket;
 	char *policy;

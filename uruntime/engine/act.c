@@ -35,6 +35,17 @@ void engine_tell_host(struct engine_model *m)
 	engine_tell(m->engine, &ev);
 }
 
+/* Its stage ahead of requests has ended, whatever came of it. */
+static void tell_staged(struct engine_model *m)
+{
+	struct ctn_pager *p = m->engine->pager;
+	struct ctn_sched_event ev = {.type = CTN_EV_STAGE_DONE, .model = m->sched_id};
+
+	m->host_changes = ctn_pager_host_changes(p);
+	ev.bytes = m->host_missing = ctn_pager_host_missing(p, m->pager_id);
+	engine_tell(m->engine, &ev);
+}
+
 /* The load of a model that nobody waited for has come to its end, if it was one. */
 static void end_ahead(struct engine_model *m, enum ctn_ahead outcome)
 {
@@ -218,6 +229,18 @@ static void act_drop_host(struct engine_model *m, uint64_t bytes)
 	engine_tell_host(m);
 }
 
+static void act_stage(struct engine_model *m, uint64_t bytes)
+{
+	struct ctn_engine *e = m->engine;
+	int rc;
+
+	if (e->stopping)
+		return; /* an answer would only bring the next one */
+	/* One at a time: sched has had the end of the last one. */
+	rc = ctn_pager_stage_ahead(e->pager, m->pager_id, bytes);
+	CTN_ASSERT(rc == 0);
+}
+
 static void act_cancel(struct engine_model *m)
 {
 	m->cancelling = true;
@@ -257,7 +280,7 @@ static void carry_out(struct ctn_engine *e, const struct ctn_sched_action *a)
 		act_step(m);
 		break;
 	case CTN_ACT_STAGE:
-		CTN_ASSERT(false); /* sched was made without it */
+		act_stage(m, a->bytes);
 		break;
 	case CTN_ACT_DROP_HOST:
 		act_drop_host(m, a->bytes);
@@ -344,6 +367,18 @@ static void loaded(struct engine_model *m, const struct ctn_pager_event *pev)
 	engine_tell(m->engine, &ev);
 }
 
+static void staged(struct engine_model *m, const struct ctn_pager_event *pev)
+{
+	struct ctn_engine *e = m->engine;
+
+	e->staged_ahead_bytes += pev->bytes_staged;
+	/* Once: it is tried again as long as requests are likely. A load has the error anew. */
+	if (pev->err && !m->stage_failed)
+		ctn_warn("model %s: not staged ahead of requests: %s", m->name, pev->err->msg);
+	m->stage_failed = pev->err != NULL;
+	tell_staged(m);
+}
+
 /* Told to sched at once: it decides nothing, and its mirror then has less than before. */
 static void shared(struct ctn_engine *e, const struct engine_model *m,
 		   const struct ctn_pager_event *pev)
@@ -374,6 +409,9 @@ void engine_pager_event(void *arg, const struct ctn_pager_event *pev)
 		break;
 	case CTN_PAGER_HOST_NEED:
 		host_need(e, m, pev->bytes);
+		break;
+	case CTN_PAGER_STAGED:
+		staged(m, pev);
 		break;
 	case CTN_PAGER_SHARED:
 		shared(e, m, pev);

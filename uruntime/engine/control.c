@@ -69,8 +69,9 @@ static void load_ended(struct ctn_request *req, void *arg)
 }
 
 /*
- * -EAGAIN while a load that nobody waits for is on its way: it ends by itself, and a client whose
- * answer came before the last shard was accounted for must not be told that the model is busy.
+ * -EAGAIN while something of it that nobody waits for is on its way, a load or parts that are
+ * staged ahead: a load ends by itself, and a client whose answer came before the last shard was
+ * accounted for must not be told that the model is busy.
  */
 static int evict(struct engine_model *m, struct ctn_err *err)
 {
@@ -87,6 +88,8 @@ static int evict(struct engine_model *m, struct ctn_err *err)
 		return ctn_err_set(err, -EBUSY, "model \"%s\" is pinned", m->name);
 	engine_tell(e, &ev);
 	engine_feed(e);
+	if (ctn_pager_stop_ahead(e->pager, m->pager_id))
+		return -EAGAIN;
 	ctn_pager_drop_host(e->pager, m->pager_id, UINT64_MAX);
 	engine_tell_host(m);
 	return 0;
@@ -285,6 +288,7 @@ static void snapshot_taken(struct ctn_mail *mail)
 	snap->preemptions = e->preemptions;
 	snap->recomputed_tokens = e->recomputed;
 	memcpy(snap->ahead, e->ahead, sizeof(snap->ahead));
+	snap->staged_ahead_bytes = e->staged_ahead_bytes;
 	memcpy(snap->predictions, e->predictions, sizeof(snap->predictions));
 	decisions_state(e->decisions, &snap->decision_lines, &snap->decisions_failed);
 	snap->decisions_failed |= e->cfg.decision_log && !e->decisions;

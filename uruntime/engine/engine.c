@@ -25,9 +25,15 @@ static int make_sched(struct ctn_engine *e, struct ctn_err *err)
 				       .partial_drops = true,
 				       .pauses = true,
 				       .cancels = true,
-				       .host_known = true};
+				       .host_known = true,
+				       .stages = e->cfg.stage_ahead};
+	struct ctn_pool_stats pool;
 	int rc;
 
+	if (cfg.stages) {
+		ctn_pool_get_stats(e->cfg.pool, false, &pool);
+		cfg.host_bytes = pool.total_bytes;
+	}
 	for (uint32_t d = 0; d < e->cfg.device_count; d++) {
 		const struct ctn_device_props *props = ctn_device_props(e->devices[d]);
 
@@ -365,8 +371,10 @@ static void stop_taken(struct ctn_mail *mail)
 	ctn_pager_stop_adoption(e->pager);
 	DL_FOREACH_SAFE (e->requests, req, tmp)
 		request_end(req, CTN_FINISH_CANCELLED, NULL);
-	for (uint32_t i = 0; i < e->served_count; i++)
+	for (uint32_t i = 0; i < e->served_count; i++) {
 		ctn_pager_cancel(e->pager, e->by_sched[i]->pager_id);
+		ctn_pager_stop_ahead(e->pager, e->by_sched[i]->pager_id);
+	}
 }
 
 void ctn_engine_stop(struct ctn_engine *e)

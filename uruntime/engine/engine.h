@@ -29,7 +29,8 @@ struct ctn_engine_config {
 	uint32_t step_tokens;     /* tokens of one step, so the prompt chunk; 0: 128 */
 	uint32_t max_requests;    /* that exist at once, each with a descriptor; 0: 65536 */
 	enum ctn_pager_verify adopt_verify; /* of what the pool has from before */
-	bool poison; /* overwrite dropped bytes, digest device frames (test builds) */
+	bool stage_ahead; /* sched may have parts staged before a request asks for their model */
+	bool poison;      /* overwrite dropped bytes, digest device frames (test builds) */
 };
 
 /* One --model value, or one folder below --models-dir. */
@@ -278,6 +279,7 @@ struct ctn_snapshot {
 	uint64_t preemptions;                    /* requests that gave up their KV */
 	uint64_t recomputed_tokens;              /* whose KV was given up, by these too */
 	uint64_t ahead[CTN_AHEAD_OUTCOMES];      /* loads */
+	uint64_t staged_ahead_bytes;
 	struct ctn_prediction predictions[CTN_PREDICTED];
 	uint64_t decision_lines; /* that the log of decisions was given */
 	bool decisions_failed;   /* that could not be written */

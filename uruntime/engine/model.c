@@ -152,6 +152,7 @@ static int tell_sched(struct engine_model *m, struct ctn_err *err)
 	struct ctn_sched_model model = {.rank_count = m->plan->rank_count,
 					.ranks = ranks,
 					.priority = m->priority,
+					.host_bytes = ctn_pager_host_bytes(e->pager, m->pager_id),
 					.max_sequences = m->limits.max_sequences};
 	int rc;
 

@@ -172,8 +172,9 @@ struct engine_model {
 	enum ctn_predicted load_kind;
 	/* What sched was told that the pool lacks of it, and ctn_pager_host_changes then. */
 	uint64_t host_missing, host_changes;
-	bool step_owed; /* sched started a step of a failing load: its end is told with that */
-	uint32_t live;  /* requests that hold a slot */
+	bool stage_failed; /* ahead, when it was last tried */
+	bool step_owed;    /* sched started a step of a failing load: its end is told with that */
+	uint32_t live;     /* requests that hold a slot */
 	_Atomic uint32_t unfinished;    /* any thread: requests accepted and not ended */
 	_Atomic uint64_t refused;       /* any thread */
 	_Atomic double request_seconds; /* any thread: running mean of a request's service time */
@@ -224,6 +225,7 @@ struct ctn_engine {
 	struct ctn_histogram phases[CTN_PHASES];
 	uint64_t pauses, preemptions, recomputed;
 	uint64_t ahead[CTN_AHEAD_OUTCOMES];
+	uint64_t staged_ahead_bytes;
 	struct ctn_prediction predictions[CTN_PREDICTED];
 	uint64_t ledger_errors;
 	_Atomic uint32_t open_requests; /* any thread: each has a descriptor */

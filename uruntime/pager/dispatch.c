@@ -21,7 +21,7 @@ static void take_losses(struct ctn_pager *p)
 				struct pager_part *part = &m->parts[k];
 				struct ctn_pager_event ev = {.type = CTN_PAGER_FRAME_LOST,
 							     .model = i,
-							     .bytes = part->plan->frame_bytes};
+							     .bytes = pager_part_charge(part)};
 
 				if (part->ref.id == ref.id &&
 				    part->ref.generation == ref.generation)
@@ -55,12 +55,26 @@ static void deliver_ended(struct ctn_pager *p)
 	}
 }
 
+static void deliver_ahead(struct ctn_pager *p)
+{
+	const struct pager_ahead a = p->ahead;
+	struct ctn_pager_event ev = {.type = CTN_PAGER_STAGED, .bytes_staged = a.bytes_staged};
+
+	if (!pager_ahead_has_ended(p))
+		return;
+	ev.model = a.model->index;
+	ev.err = a.failed ? &a.err : NULL;
+	p->ahead = (struct pager_ahead){0};
+	p->event(p->event_arg, &ev);
+}
+
 void ctn_pager_dispatch(struct ctn_pager *p)
 {
 	ctn_mailbox_take(&p->mail);
 	take_losses(p);
 	pager_pump(p);
 	deliver_ended(p);
+	deliver_ahead(p);
 #ifdef CTN_DEBUG
 	{
 		struct ctn_err err = {0};

@@ -49,7 +49,7 @@ void pager_fail(struct pager_model *m, int code, const struct ctn_err *err)
 	for (uint32_t i = 0; i < m->plan->part_count; i++) {
 		struct pager_part *part = &m->parts[i];
 
-		if (part->state == HOST_STAGING) {
+		if (part->state == HOST_STAGING && !part->ahead) {
 			pager_part_state(part, HOST_DRAINING);
 			pthread_mutex_lock(&m->pager->jobs_lock);
 			if (part->job)
@@ -254,5 +254,5 @@ uint32_t ctn_pager_active(const struct ctn_pager *p)
 		n++;
 	for (m = p->ended; m; m = m->next)
 		n++;
-	return n + p->adopted_started;
+	return n + p->adopted_started + (p->ahead.model != NULL);
 }

@@ -28,8 +28,15 @@ static void stage_done(void *arg, const struct ctn_stage_result *result)
 	ctn_mailbox_post(&p->mail, &part->completion);
 }
 
-/* A new LOADING frame and the reads into it. */
-static enum host_result start_stage(struct pager_part *part, struct ctn_err *err)
+/* Who counts the reads of a part. */
+static uint32_t *in_flight(struct pager_part *part)
+{
+	struct pager_model *m = part->model;
+
+	return part->ahead ? &m->pager->ahead.stages_in_flight : &m->load.stages_in_flight;
+}
+
+enum host_result pager_start_stage(struct pager_part *part, struct ctn_err *err)
 {
 	struct pager_model *m = part->model;
 	struct ctn_pager *p = m->pager;
@@ -51,7 +58,7 @@ static enum host_result start_stage(struct pager_part *part, struct ctn_err *err
 	if (rc == 0) {
 		/* The completion may be queued before submit returns; it is taken later. */
 		pager_part_state(part, HOST_STAGING);
-		m->load.stages_in_flight++;
+		++*in_flight(part);
 		/* Locked, or its end could come before the handle is stored. */
 		pthread_mutex_lock(&p->jobs_lock);
 		rc = ctn_stage_submit(p->stage, m->plan->ckpt, part->plan, part->extents,
@@ -59,7 +66,7 @@ static enum host_result start_stage(struct pager_part *part, struct ctn_err *err
 		pthread_mutex_unlock(&p->jobs_lock);
 		if (rc == 0)
 			return HOST_OK;
-		m->load.stages_in_flight--;
+		--*in_flight(part);
 		pager_part_state(part, HOST_ABSENT);
 	} else {
 		ctn_err_set(err, rc, "frame of part %u: %s", part->plan->id, strerror(-rc));
@@ -182,7 +189,7 @@ enum host_result pager_acquire(struct pager_part *part, bool may_alloc, struct c
 		return HOST_OK;
 	}
 	/* Not there, or lost between the two calls. */
-	return may_alloc ? start_stage(part, err) : HOST_NO_ROOM;
+	return may_alloc ? pager_start_stage(part, err) : HOST_NO_ROOM;
 }
 
 void pager_release_part(struct pager_part *part)
@@ -239,21 +246,26 @@ void pager_end_stage(struct pager_part *part, int rc, bool shared)
 	struct pager_model *m = part->model;
 	struct ctn_pager *p = m->pager;
 
-	m->load.stages_in_flight--;
+	--*in_flight(part);
 	if (rc == 0 && !shared)
 		rc = seal(part);
 	count_stage(p, &part->result, rc);
 	if (rc == 0) {
 		p->host_changes++;
 		m->bytes_staged += part->result.bytes;
-		m->load.bytes_staged += part->result.bytes;
+		if (!part->ahead)
+			m->load.bytes_staged += part->result.bytes;
 		pager_part_state(part, HOST_CLEAN);
+		if (part->need == 0)
+			pager_release_part(part);
 	} else {
 		ctn_pool_abort(p->pool, part->ref);
 		pager_part_state(part, HOST_ABSENT);
-		if (!m->load.failed)
+		if (!part->ahead && !m->load.failed)
 			pager_fail(m, rc, &part->result.err);
 	}
+	if (part->ahead)
+		pager_end_ahead(part, rc);
 	pager_wake_awaiting(p);
 	pager_try_end(m);
 }
@@ -306,8 +318,18 @@ uint64_t ctn_pager_host_missing(const struct ctn_pager *p, uint32_t model)
 
 		if (m->parts[i].state != HOST_CLEAN &&
 		    (pager_find(&m->parts[i], &info) || info.state != CTN_FRAME_CLEAN))
-			bytes += m->parts[i].plan->tensor_bytes;
+			bytes += pager_part_charge(&m->parts[i]);
 	}
+	return bytes;
+}
+
+uint64_t ctn_pager_host_bytes(const struct ctn_pager *p, uint32_t model)
+{
+	const struct pager_model *m = p->models[model];
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < m->plan->part_count; i++)
+		bytes += pager_part_charge(&m->parts[i]);
 	return bytes;
 }
 

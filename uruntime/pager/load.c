@@ -14,9 +14,6 @@
 #include <string.h>
 #include <utlist.h>
 
-/* Parts of one load that are staged ahead; the drive is kept busy, order is kept. */
-#define STAGES_AHEAD 8
-
 /* Shards whose copies a rank has under way. The link is kept busy; what is not submitted yet can
  * still be cancelled. */
 #define COPIES_AHEAD 8
@@ -275,9 +272,9 @@ static void shed_younger(struct pager_model *oldest)
 	}
 }
 
-/* Makes room in the pool, with the help of sched, who names victims. */
-static void ask_for_room(struct pager_model *m, const struct pager_part *part)
+void pager_ask_for_room(const struct pager_part *part)
 {
+	struct pager_model *m = part->model;
 	struct ctn_pager *p = m->pager;
 	struct ctn_pool_stats stats;
 	uint64_t need = pager_part_charge(part), freed;
@@ -307,12 +304,12 @@ static bool acquire_parts(struct pager_model *m, bool may_alloc, bool oldest)
 
 		if (part->need == 0 || part->state != HOST_ABSENT)
 			continue;
-		if (m->load.stages_in_flight >= STAGES_AHEAD)
+		if (m->load.stages_in_flight >= STAGES_AT_ONCE)
 			return true;
 		r = pager_acquire(part, may_alloc, &err);
 		if (r == HOST_NO_ROOM && may_alloc && oldest) {
 			shed_younger(m);
-			ask_for_room(m, part);
+			pager_ask_for_room(part);
 			r = pager_acquire(part, may_alloc, &err);
 		}
 		if (r == HOST_FAILED) {
@@ -331,7 +328,7 @@ void pager_pump(struct ctn_pager *p)
 
 	/* Again when one needs less host memory than it had: no completion tells the others. */
 	do {
-		bool may_alloc = true, oldest = true;
+		bool may_alloc = true, oldest = true, reads = false;
 
 		p->pump_again = false;
 		DL_FOREACH_SAFE (p->loads, m, tmp) {
@@ -342,7 +339,9 @@ void pager_pump(struct ctn_pager *p)
 			}
 			if (!m->load.failed)
 				submit_ready(m);
+			reads |= m->load.stages_in_flight > 0;
 			pager_try_end(m);
 		}
+		pager_go_on_ahead(p, reads || !may_alloc);
 	} while (p->pump_again);
 }

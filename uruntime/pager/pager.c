@@ -359,7 +359,7 @@ void ctn_pager_free(struct ctn_pager *p)
 {
 	if (!p)
 		return;
-	CTN_ASSERT(!p->loads && !p->ended);
+	CTN_ASSERT(!p->loads && !p->ended && !p->ahead.model);
 	for (uint32_t i = 0; i < p->model_count; i++)
 		ctn_pager_drop(p, i);
 	for (uint32_t i = 0; i < p->model_count; i++) {

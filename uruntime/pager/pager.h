@@ -8,7 +8,8 @@
  * frame is the memory of one piece of a shard, or of pieces with equal content on the same device
  * (of fine-tunes of one base): it is charged once, and held by every shard that is there.
  *
- *   host     ABSENT   -> STAGING   ctn_pager_load wants it, and the pool has no such frame
+ *   host     ABSENT   -> STAGING   ctn_pager_load, or ctn_pager_stage_ahead, wants it, and the pool
+ *                                  has no such frame
  *            ABSENT   -> CLEAN     ctn_pager_load found a CLEAN frame of its key, or of its
  *                                  content by the manifest or by an earlier comparison, and
  *                                  leased it
@@ -17,12 +18,14 @@
  *            STAGING  -> CLEAN     the bytes are there: sealed, leased; or a CLEAN frame of
  *                                  equal digest was found to hold the same: that one is leased,
  *                                  and the new one forgotten
- *            STAGING  -> DRAINING  the load failed or was cancelled with reads in flight
+ *            STAGING  -> DRAINING  the load failed or was cancelled with reads in flight; what is
+ *                                  staged ahead was told to stop
  *            STAGING  -> ABSENT    the reads failed, or brought other bytes than the manifest
  *                                  says
  *            DRAINING -> ABSENT    the last read has completed
- *            CLEAN    -> ABSENT    every shard of the load that needs it has arrived (or its
- *                                  lease was shed for an older load): the lease is released.
+ *            CLEAN    -> ABSENT    every shard of the load that needs it has arrived, or no load
+ *                                  needs it (or its lease was shed for an older load): the
+ *                                  lease is released.
  *                                  The frame stays in the pool, for anyone, until it is evicted
  *   device   ABSENT   -> LOADING   ctn_pager_load has reserved its memory
  *            LOADING  -> RESIDENT  its copies have completed
@@ -54,10 +57,12 @@
 struct ctn_pager;
 
 enum ctn_pager_event_type {
-	CTN_PAGER_LOADED,     /* model: all shards are RESIDENT */
-	CTN_PAGER_FAILED,     /* model, err: nothing of it is on the devices any more */
-	CTN_PAGER_HOST_NEED,  /* model, bytes: no room in the pool; make some with
-			       * ctn_pager_drop_host, from inside the callback or later */
+	CTN_PAGER_LOADED,    /* model: all shards are RESIDENT */
+	CTN_PAGER_FAILED,    /* model, err: nothing of it is on the devices any more */
+	CTN_PAGER_HOST_NEED, /* model, bytes: no room in the pool; make some with
+			      * ctn_pager_drop_host, from inside the callback or later */
+	CTN_PAGER_STAGED,    /* model, bytes_staged, err: ctn_pager_stage_ahead has ended; err: what
+			      * the first part that failed says, NULL: none did */
 	CTN_PAGER_FRAME_LOST, /* model, bytes: the pool gave up a frame that its part had */
 	CTN_PAGER_SHARED      /* model, rank, layer, frame, bytes: so many of the layer's bytes are
 			       * those of a frame that pieces of this number share, from now on:
@@ -70,7 +75,7 @@ struct ctn_pager_event {
 	const struct ctn_err *err;
 	uint64_t bytes;
 	uint32_t rank, layer, frame;
-	uint64_t bytes_staged; /* LOADED: moved by this load */
+	uint64_t bytes_staged; /* LOADED: moved by this load; STAGED: ahead of any */
 	uint64_t bytes_loaded;
 	uint64_t nanoseconds; /* LOADED: from ctn_pager_load */
 };
@@ -155,6 +160,17 @@ int ctn_pager_load(struct ctn_pager *pager, uint32_t model, uint64_t ticket, str
 /* Ends a load early: FAILED with -ECANCELED comes when nothing is in flight any more. What has
  * arrived by then stays, of each rank from its first layer on; all else is dropped. */
 void ctn_pager_cancel(struct ctn_pager *pager, uint32_t model);
+/*
+ * Stages so many bytes of the model's parts that the pool lacks, the first ones first, for no load;
+ * asks for room (HOST_NEED) as a load does. One at a time: -EBUSY. Then STAGED comes, once, with
+ * dispatch. It does as much as it can: no more from where a load wants the disk or has no room in
+ * the pool, a part cannot be read, or there is no room. A load of the model uses what is on its
+ * way.
+ */
+int ctn_pager_stage_ahead(struct ctn_pager *pager, uint32_t model, uint64_t bytes);
+/* Nothing more of the model is staged ahead, and what is on its way is given up. True if STAGED is
+ * still to come. */
+bool ctn_pager_stop_ahead(struct ctn_pager *pager, uint32_t model);
 /* Layers that a rank has, from its first one on. */
 uint32_t ctn_pager_kept_layers(const struct ctn_pager *pager, uint32_t model, uint32_t rank);
 /* Frees the device frames of a model that no other model holds. -EBUSY while it loads, drains or
@@ -168,8 +184,11 @@ int ctn_pager_drop_tail(struct ctn_pager *pager, uint32_t model, uint32_t rank, 
 uint64_t ctn_pager_drop_host(struct ctn_pager *pager, uint32_t model, uint64_t bytes);
 /* What ctn_pager_drop_host could free, for every model (room for max_models). */
 void ctn_pager_host_evictable(struct ctn_pager *pager, uint64_t *bytes);
-/* Tensor bytes of the model's parts that the pool has not CLEAN. Costs a look-up for each part. */
+/* Bytes, as the pool charges them, of the model's parts that it has not CLEAN. Costs a look-up for
+ * each part. */
 uint64_t ctn_pager_host_missing(const struct ctn_pager *pager, uint32_t model);
+/* The same of all its parts. */
+uint64_t ctn_pager_host_bytes(const struct ctn_pager *pager, uint32_t model);
 /* Another number when frames have come into the pool or left it: what the pool lacks of any model
  * may be another amount. */
 uint64_t ctn_pager_host_changes(const struct ctn_pager *pager);
@@ -193,7 +212,8 @@ void ctn_pager_dispatch(struct ctn_pager *pager);
 /* True from the moment a load has failed or was cancelled until its FAILED: nothing of the model
  * may be used any more. */
 bool ctn_pager_failing(const struct ctn_pager *pager, uint32_t model);
-/* Loads that have not ended, and digests that are being made: 0 when nothing is under way. */
+/* Loads and stages ahead that have not ended, and digests that are being made: 0 when nothing is
+ * under way. */
 uint32_t ctn_pager_active(const struct ctn_pager *pager);
 
 /* ---- other device memory ---------------------------------------------------------------- */

@@ -80,20 +80,27 @@ static bool same_content(const struct ctn_part *a, const struct ctn_part *b)
 	       memcmp(&a->layout, &b->layout, sizeof(a->layout)) == 0;
 }
 
+static bool stages_equal(const struct pager_model *m, const struct pager_part *part)
+{
+	for (uint32_t i = 0; i < m->plan->part_count; i++) {
+		if (m->parts[i].state == HOST_STAGING && same_content(m->parts[i].plan, part->plan))
+			return true;
+	}
+	return false;
+}
+
 bool pager_equal_is_staged(const struct pager_part *part)
 {
+	const struct ctn_pager *p = part->model->pager;
 	const struct pager_model *m;
 
 	if (!part->plan->current)
 		return false;
-	DL_FOREACH (part->model->pager->loads, m) {
-		for (uint32_t i = 0; i < m->plan->part_count; i++) {
-			if (m->parts[i].state == HOST_STAGING &&
-			    same_content(m->parts[i].plan, part->plan))
-				return true;
-		}
+	DL_FOREACH (p->loads, m) {
+		if (stages_equal(m, part))
+			return true;
 	}
-	return false;
+	return p->ahead.model && stages_equal(p->ahead.model, part);
 }
 
 /* ---- found out by comparing -------------------------------------------------------------- */

@@ -31,8 +31,9 @@ struct pager_part {
 	struct ctn_frame_ref ref; /* STAGING, DRAINING: ours; CLEAN: leased; else the last */
 	const struct ctn_extent *extents; /* while STAGING, CLEAN, DRAINING */
 	uint32_t extent_count;
-	uint32_t need;                  /* pieces that the load has to bring from it */
-	uint32_t busy;                  /* of these, those whose copies are under way */
+	uint32_t need; /* pieces that the load has to bring from it */
+	uint32_t busy; /* of these, those whose copies are under way */
+	bool ahead;    /* STAGING, DRAINING: for ctn_pager_stage_ahead, not for the load */
 	struct ctn_stage_job *job;      /* STAGING, DRAINING: of the reads, or of the comparison;
 					 * jobs_lock: NULL once it is done */
 	struct ctn_stage_result result; /* written by a thread of the stage before its completion */
@@ -129,6 +130,17 @@ struct pager_load {
 	uint64_t bytes_staged, bytes_loaded;
 };
 
+/* What is staged ahead of loads, from ctn_pager_stage_ahead to its event. */
+struct pager_ahead {
+	struct pager_model *model; /* NULL: nothing is */
+	uint32_t next;             /* place in the model's order of the part to look at next */
+	uint64_t left;             /* bytes that are still to be begun; 0: no more is begun */
+	uint32_t stages_in_flight;
+	uint64_t bytes_staged;
+	bool failed; /* err says why */
+	struct ctn_err err;
+};
+
 struct pager_model {
 	struct ctn_pager *pager;
 	uint32_t index;
@@ -200,7 +212,8 @@ struct ctn_pager {
 	struct ctn_pager_adoption adoption;
 	struct pager_model *loads; /* active, ascending ticket */
 	struct pager_model *ended; /* their events are due in dispatch */
-	bool pump_again;           /* host memory may have become free within pager_pump */
+	struct pager_ahead ahead;
+	bool pump_again; /* host memory may have become free within pager_pump */
 	struct ctn_claim *claims;
 	uint32_t shared_frames;      /* ids given out */
 	uint64_t host_changes;       /* frames that came into the pool or left it */
@@ -216,6 +229,10 @@ void pager_frame_state(struct pager_frame *f, enum device_state state);
 void pager_part_state(struct pager_part *part, enum host_state state);
 void pager_claim_bytes(struct ctn_claim *claim, uint64_t bytes);
 
+/* Parts of one load, or of what is staged ahead, whose reads are under way; the drive is kept busy,
+ * order is kept. */
+#define STAGES_AT_ONCE 8
+
 /* order.c: *order is to be freed, also after a failure */
 int pager_order(const struct ctn_plan *plan, uint64_t pool_bytes, uint32_t **order);
 
@@ -223,6 +240,16 @@ int pager_order(const struct ctn_plan *plan, uint64_t pool_bytes, uint32_t **ord
 /* All frames of a submitted shard may have arrived. */
 void pager_settle(struct pager_shard *s);
 void pager_pump(struct ctn_pager *p);
+/* Makes room in the pool for a part, with the help of sched, who names victims. */
+void pager_ask_for_room(const struct pager_part *part);
+
+/* ahead.c */
+/* Begins what can be; wanted: a load wants the disk, or room in the pool. */
+void pager_go_on_ahead(struct ctn_pager *p, bool wanted);
+/* The reads of a part that was staged ahead are over. */
+void pager_end_ahead(struct pager_part *part, int rc);
+/* Its event is due. */
+bool pager_ahead_has_ended(const struct ctn_pager *p);
 
 /* end.c */
 void pager_release_shard(struct pager_shard *s);
@@ -236,6 +263,8 @@ void pager_revoke(struct pager_model *m, int code, const struct ctn_err *err);
 /* host.c: parts and frames */
 enum host_result { HOST_OK, HOST_WAIT, HOST_NO_ROOM, HOST_FAILED };
 enum host_result pager_acquire(struct pager_part *part, bool may_alloc, struct ctn_err *err);
+/* A new LOADING frame and the reads into it. */
+enum host_result pager_start_stage(struct pager_part *part, struct ctn_err *err);
 void pager_release_part(struct pager_part *part);
 /* The reads of a part are over: CLEAN (`shared`: with a frame that is leased already), or failed.
  */
@@ -269,7 +298,7 @@ void pager_describe_owner(const struct ctn_part *part, uint8_t out[CTN_OWNER_DAT
 int pager_find_equal(const struct pager_part *part, struct ctn_frame_info *info);
 /* The frame of its key, else one of those. -ENOENT. */
 int pager_find(const struct pager_part *part, struct ctn_frame_info *info);
-/* They are on their way, as another part's. */
+/* They are on their way, as another part's, for a load or ahead of one. */
 bool pager_equal_is_staged(const struct pager_part *part);
 /* True when a frame is there that what was staged is now compared with: pager_end_stage follows. */
 bool pager_compare(struct pager_part *part);

@@ -421,7 +421,7 @@ void sched_make_host_room(struct ctn_sched *s, uint32_t model, uint64_t bytes,
 			  const uint64_t *host_evictable,
 			  double (*chance)(const struct ctn_sched *s, const struct sched_model *m,
 					   uint64_t now_ns),
-			  uint64_t now_ns)
+			  double most, uint64_t now_ns)
 {
 	uint32_t n = 0;
 
@@ -448,6 +448,8 @@ void sched_make_host_room(struct ctn_sched *s, uint32_t model, uint64_t bytes,
 			used_ns = m->last_used_ns;
 			best = i;
 		}
+		if (least >= most)
+			break;
 		take = CTN_MIN(bytes, host_evictable[s->order[best]]);
 		drop_host(s, s->order[best], take);
 		bytes -= take;

@@ -88,9 +88,36 @@ void sched_load_ahead(struct ctn_sched *s, uint64_t busy, uint64_t now_ns)
  * weights are not before these have been dropped. */
 static double host_chance(const struct ctn_sched *s, const struct sched_model *m, uint64_t now_ns)
 {
-	double chance = m->queued || m->admitted ? 1 : sched_chance(s, m, HOST_HORIZON_S, now_ns);
+	double chance;
 
+	if (m->lost || m->evicted)
+		return 0;
+	chance = m->queued || m->admitted ? 1 : sched_chance(s, m, HOST_HORIZON_S, now_ns);
 	return m->state == CTN_SCHED_RESIDENT ? 0.5 * chance : chance;
+}
+
+static uint64_t in_pool(const struct sched_model *m)
+{
+	return m->host_bytes - CTN_MIN(m->host_bytes, m->host_missing);
+}
+
+/* Bytes in the pool, about `enough` if there are, of models whose chance is less than `most`: what
+ * sched_host_need can give for a model with that. */
+static uint64_t less_likely(const struct ctn_sched *s, double most, uint64_t enough,
+			    uint64_t now_ns)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < s->model_count && bytes < enough; i++) {
+		const struct sched_model *m = &s->models[i];
+
+		/* What is loaded is held. */
+		if (m->pinned || m->state == CTN_SCHED_LOADING || in_pool(m) == 0)
+			continue;
+		if (host_chance(s, m, now_ns) < most)
+			bytes += in_pool(m);
+	}
+	return bytes;
 }
 
 static bool disk_busy(const struct ctn_sched *s)
@@ -109,8 +136,8 @@ static bool disk_busy(const struct ctn_sched *s)
 void sched_stage_ahead(struct ctn_sched *s, uint64_t now_ns)
 {
 	struct sched_model *best = NULL;
-	double most = LEAST_CHANCE, least = INFINITY;
-	uint64_t used = 0, piece = LEAST_PIECE;
+	uint64_t used = 0, piece = LEAST_PIECE, room;
+	double most = LEAST_CHANCE;
 
 	if (!s->stages || !s->host_known || !s->host_bytes || disk_busy(s))
 		return;
@@ -120,40 +147,47 @@ void sched_stage_ahead(struct ctn_sched *s, uint64_t now_ns)
 	}
 	for (uint32_t i = 0; i < s->model_count; i++) {
 		struct sched_model *m = &s->models[i];
-		uint64_t has = m->host_bytes - CTN_MIN(m->host_bytes, m->host_missing);
 		double chance;
 
-		used += has;
-		if (m->lost || m->evicted || m->gaps.count == 0) {
-			least = has ? 0 : least;
+		used += in_pool(m);
+		if (!m->host_missing || m->state != CTN_SCHED_ABSENT || m->gaps.count == 0)
 			continue;
-		}
 		chance = host_chance(s, m, now_ns);
-		if (has && !m->pinned)
-			least = CTN_MIN(least, chance);
-		if (m->host_missing && m->state == CTN_SCHED_ABSENT && chance > most) {
+		if (chance <= LEAST_CHANCE)
+			continue;
+		if (m->stage_after_ns > now_ns) {
+			s->wake_ns = CTN_MIN(s->wake_ns, m->stage_after_ns);
+		} else if (chance > most) {
 			most = chance;
 			best = m;
 		}
 	}
 	s->stage_check_ns = now_ns + STAGE_RETRY_NS;
+	if (!best)
+		return; /* until something happens */
 	if (s->stages_seen)
 		piece = CTN_MAX(piece, (uint64_t)(PIECE_S / s->stage_seconds_per_byte));
-	if (best)
-		piece = CTN_MIN(piece, best->host_missing);
-	if (!best || !sched_room(s, 1) ||
-	    (used + piece > s->host_bytes && (1 - MARGIN) * most <= least)) {
-		/* Somebody's chance may grow; without anybody who lacks something, none. */
-		if (best)
-			s->wake_ns = CTN_MIN(s->wake_ns, s->stage_check_ns);
+	piece = CTN_MIN(piece, best->host_missing);
+	room = s->host_bytes - CTN_MIN(s->host_bytes, used);
+	if (room < piece)
+		room += less_likely(s, (1 - MARGIN) * most, piece - room, now_ns);
+	if (room < CTN_MIN(piece, LEAST_PIECE) || !sched_room(s, 1)) {
+		/* Chances change with time. */
+		s->wake_ns = CTN_MIN(s->wake_ns, s->stage_check_ns);
 		return;
 	}
 	s->stage_check_ns = 0;
-	sched_stage(s, (uint32_t)(best - s->models), piece, now_ns);
+	sched_stage(s, (uint32_t)(best - s->models), CTN_MIN(piece, room), now_ns);
 }
 
 void sched_host_need(struct ctn_sched *s, uint32_t model, uint64_t bytes,
 		     const uint64_t *host_evictable, uint64_t now_ns)
 {
-	sched_make_host_room(s, model, bytes, host_evictable, host_chance, now_ns);
+	const struct sched_model *m = &s->models[model];
+	double most = INFINITY;
+
+	/* Nobody waits for what is staged ahead: only what is clearly less likely goes for it. */
+	if (s->staging && m->state != CTN_SCHED_LOADING)
+		most = (1 - MARGIN) * host_chance(s, m, now_ns);
+	sched_make_host_room(s, model, bytes, host_evictable, host_chance, most, now_ns);
 }

@@ -25,6 +25,10 @@
 #define PRIOR_GAP_S 10.0
 #define PRIOR_CV    1.5
 
+/* What could not be staged ahead, for want of room or because the disk fails, is left alone for so
+ * long; so is what the kernel took, because memory is short. */
+#define STAGE_AGAIN_NS (10 * 1000000000ull)
+
 /* Seconds per byte of a link before the first load. */
 #define PRIOR_SECONDS_PER_BYTE 1e-10
 
@@ -138,12 +142,19 @@ static void learn_disk(struct ctn_sched *s, double each)
 	average(&s->stage_seconds_per_byte, each, ++s->stages_seen);
 }
 
-void sched_learn_stage(struct ctn_sched *s, const struct sched_model *m, uint64_t missing,
+void sched_put_off_stage(struct sched_model *m, uint64_t now_ns)
+{
+	m->stage_after_ns = now_ns + STAGE_AGAIN_NS;
+}
+
+void sched_learn_stage(struct ctn_sched *s, struct sched_model *m, uint64_t missing,
 		       uint64_t now_ns)
 {
 	if (m->host_missing > missing)
 		learn_disk(s, (double)(now_ns - s->stage_started_ns) / 1e9 /
 				      (double)(m->host_missing - missing));
+	else if (missing)
+		sched_put_off_stage(m, now_ns);
 }
 
 void sched_learn_load(struct ctn_sched *s, struct sched_model *m, uint64_t now_ns)

@@ -19,6 +19,7 @@
  */
 #include "sched/state.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 static bool may_be_victim(const struct ctn_sched *s, const struct sched_model *v,
@@ -265,7 +266,7 @@ static void decide(struct ctn_sched *s, uint64_t now_ns)
 static void host_need(struct ctn_sched *s, uint32_t model, uint64_t bytes,
 		      const uint64_t *host_evictable, uint64_t now_ns)
 {
-	sched_make_host_room(s, model, bytes, host_evictable, NULL, now_ns);
+	sched_make_host_room(s, model, bytes, host_evictable, NULL, INFINITY, now_ns);
 }
 
 const struct sched_policy sched_policy_lru = {.name = "lru",

@@ -350,6 +350,7 @@ uint32_t ctn_sched_event(struct ctn_sched *s, uint64_t now_ns, const struct ctn_
 		on_device_lost(s, ev->device);
 		break;
 	case CTN_EV_FRAME_LOST:
+		sched_put_off_stage(m, now_ns);
 		break;
 	case CTN_EV_TIMER:
 		/* What DEVICE_LOST had no room for. */

@@ -107,9 +107,10 @@ struct sched_model {
 	uint64_t steps_started, steps_done, steps_advanced;
 	uint32_t in_step[CTN_SCHED_MAX_STEPS]; /* requests of step n at n % CTN_SCHED_MAX_STEPS */
 	uint32_t kv_admitted;                  /* sum of kv_blocks of the admitted */
-	uint32_t kv_budget;    /* blocks charged; while ABSENT those of the paused */
-	uint64_t host_missing; /* bytes of its parts that the pool lacks */
-	uint64_t stage_bytes;  /* of the load that runs: missing in the pool when it began */
+	uint32_t kv_budget;      /* blocks charged; while ABSENT those of the paused */
+	uint64_t host_missing;   /* bytes of its parts that the pool lacks */
+	uint64_t stage_after_ns; /* not staged ahead before: it would be in vain */
+	uint64_t stage_bytes;    /* of the load that runs: missing in the pool when it began */
 
 	struct sched_gaps gaps;
 	/* On the device that has, or lacks, the most of it: all its weights; what is missing. */
@@ -301,8 +302,10 @@ void sched_learn_load(struct ctn_sched *s, struct sched_model *m, uint64_t now_n
 void sched_learn_step(struct sched_model *m, uint64_t now_ns);
 /* A request ends that was admitted. */
 void sched_learn_request(struct sched_model *m, const struct sched_request *q);
+/* For a while nothing of the model is staged ahead. */
+void sched_put_off_stage(struct sched_model *m, uint64_t now_ns);
 /* A STAGE has ended; the pool now lacks `missing` bytes of the model. */
-void sched_learn_stage(struct ctn_sched *s, const struct sched_model *m, uint64_t missing,
+void sched_learn_stage(struct ctn_sched *s, struct sched_model *m, uint64_t missing,
 		       uint64_t now_ns);
 /* The chance that a request comes within `within_s`, after what was heard so far. */
 double sched_chance(const struct ctn_sched *s, const struct sched_model *m, double within_s,
@@ -356,11 +359,13 @@ void sched_refuse(struct ctn_sched *s, uint32_t request, enum ctn_sched_refusal 
 /* `bytes` of the model into the pool. */
 void sched_stage(struct ctn_sched *s, uint32_t model, uint64_t bytes, uint64_t now_ns);
 /* Frees `bytes` of the pool as far as can be: of models in the order not pinned, least `chance`
- * (NULL: all alike), least recently used; of `model`, which needs the room, last. */
+ * (NULL: all alike), least recently used; of `model`, which needs the room, last. With a `most`
+ * that is no more than 1 only of models that are not pinned, with a lesser chance, and not of
+ * `model`; INFINITY: of all. */
 void sched_make_host_room(struct ctn_sched *s, uint32_t model, uint64_t bytes,
 			  const uint64_t *host_evictable,
 			  double (*chance)(const struct ctn_sched *s, const struct sched_model *m,
 					   uint64_t now_ns),
-			  uint64_t now_ns);
+			  double most, uint64_t now_ns);
 
 #endif

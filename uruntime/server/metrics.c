@@ -194,6 +194,10 @@ static void write_phases(struct ctn_buf *out, const struct ctn_snapshot *s)
 	head(out, "computron_pauses_total", "counter",
 	     "Drops of models with requests that had begun.");
 	count(out, "computron_pauses_total", (const char *const[]){NULL}, s->pauses);
+	head(out, "computron_staged_ahead_bytes_total", "counter",
+	     "Bytes that were staged before a request asked for their model.");
+	count(out, "computron_staged_ahead_bytes_total", (const char *const[]){NULL},
+	      s->staged_ahead_bytes);
 	head(out, "computron_loads_ahead_total", "counter",
 	     "What became of loads that began before a request asked for them.");
 	for (int i = 0; i < CTN_AHEAD_OUTCOMES; i++)
