@@ -199,7 +199,7 @@ def unknown_model_is_404():
 @test
 def bad_fields_are_400_and_named():
     cases = {
-        "prompt": ({"prompt": []}, {"prompt": {"a": 1}}, {"prompt": [1, "a"]}, {"prompt": [512]}, {"prompt": [-1]}),
+        "prompt": ({"prompt": []}, {"prompt": {"a": 1}}, {"prompt": [1, "a"]}, {"prompt": [512]}, {"prompt": [-1]}, {"prompt": [1] * 600}),
         "max_tokens": ({"max_tokens": -1}, {"max_tokens": "many"}, {"max_tokens": 1.5}),
         "temperature": ({"temperature": -0.1}, {"temperature": "hot"}),
         "top_p": ({"top_p": 1.5}, {"top_p": -1}),
@@ -219,6 +219,7 @@ def bad_fields_are_400_and_named():
                 equal(reply.status, 400, f"{body}: {reply.body!r}; status")
                 equal(reply.error["param"], field, f"{body}: param of {reply.error}")
                 check(field in reply.error["message"], reply.error)
+                check(reply.error["message"].count(f"{field}:") <= 1, "named twice:", reply.error)
         for missing in ("model", "prompt"):
             body = {"model": LLAMA, "prompt": "x"}
             del body[missing]

@@ -102,8 +102,8 @@ static int submit_failed(int rc, uint32_t retry_after_s, const struct ctn_err *e
 	case -ENOMEM:
 		return ctn_api_fail_no_room(e, err->msg);
 	case -EINVAL:
-		return ctn_api_fail(e, MHD_HTTP_BAD_REQUEST, "invalid_value", "prompt",
-				    "prompt: %s", err->msg);
+		return ctn_api_fail(e, MHD_HTTP_BAD_REQUEST, "invalid_value", "prompt", "%s",
+				    err->msg);
 	case -ENODEV:
 		return ctn_api_fail(e, MHD_HTTP_SERVICE_UNAVAILABLE, "model_not_servable", "model",
 				    "%s", err->msg);
