@@ -196,6 +196,32 @@ static void test_half_a_log_is_decided_again_as_far_as_it_goes(void)
 	ctn_sim_replay_free(&r);
 }
 
+/* The next daemon does not write over what tells why the last one died. */
+static void test_the_log_before_is_kept(void)
+{
+	char link[PATH_MAX], before[PATH_MAX + 2];
+	struct ctn_err err = {0};
+	struct ctn_replay r;
+	struct stat st, kept;
+
+	snprintf(link, sizeof(link), "%s/link", ctn_test_tmpdir());
+	snprintf(before, sizeof(before), "%s.1", log_path());
+	write_log(log_path());
+	CU_ASSERT_EQUAL_FATAL(truncate(log_path(), 20000), 0);
+	CU_ASSERT_EQUAL_FATAL(stat(log_path(), &st), 0);
+	CU_ASSERT_EQUAL_FATAL(symlink(log_path(), link), 0);
+	write_log(link);
+	CU_ASSERT_EQUAL_FATAL(stat(before, &kept), 0);
+	CU_ASSERT_EQUAL(kept.st_ino, st.st_ino);
+	CU_ASSERT_EQUAL(kept.st_size, 20000);
+	CU_ASSERT_EQUAL_FATAL(ctn_sim_replay(link, &r, &err), 0);
+	CU_ASSERT(r.whole);
+	CU_ASSERT_EQUAL(r.differ_at, 0);
+	ctn_sim_replay_free(&r);
+	CU_ASSERT_EQUAL_FATAL(lstat(link, &kept), 0);
+	CU_ASSERT(S_ISLNK(kept.st_mode));
+}
+
 static void expect_service_without_log(const char *path)
 {
 	struct ctn_snapshot snap;
@@ -297,6 +323,7 @@ static void test_what_was_foretold_is_counted(void)
 CTN_TESTS("tools_replay", CTN_TEST(test_the_same_is_decided_again),
 	  CTN_TEST(test_another_decision_is_found),
 	  CTN_TEST(test_half_a_log_is_decided_again_as_far_as_it_goes),
+	  CTN_TEST(test_the_log_before_is_kept),
 	  CTN_TEST(test_a_log_that_cannot_be_written_stops_nothing),
 	  CTN_TEST(test_a_log_without_a_reader_stops_nothing), CTN_TEST(test_a_log_is_one_daemons),
 	  CTN_TEST(test_what_was_foretold_is_counted))

@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -206,23 +207,54 @@ static void put_config(struct decisions *d, const struct ctn_sched_config *cfg)
 	hand_over(d);
 }
 
-/* Into *fd, empty, and nobody else's: what two daemons write into one file is no log. */
-static int open_file(const char *path, int *fd)
+/* Opens and locks: 0, or a negative errno. *st: what it is. */
+static int open_locked(const char *path, int *fd, struct stat *st)
 {
-	struct stat st;
-
 	/* A FIFO without a reader is refused and not waited for. */
 	*fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0644);
 	if (*fd < 0)
 		return -errno;
-	if (fstat(*fd, &st) < 0)
+	if (fstat(*fd, st) < 0)
 		return -errno;
-	if (!S_ISREG(st.st_mode))
-		return 0;
 	/* A file system without locks has none to refuse. */
-	if (flock(*fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+	if (S_ISREG(st->st_mode) && flock(*fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
 		return -EBUSY;
-	return ftruncate(*fd, 0) < 0 ? -errno : 0;
+	return 0;
+}
+
+/*
+ * Into *fd, empty, and nobody else's: what two daemons write into one file is no log. What an
+ * earlier daemon wrote is kept as PATH.1: it may be all that tells why that one died. Both locks
+ * are held while the name changes, so that two daemons that start do not both take the file aside.
+ */
+static int open_file(const char *path, int *fd)
+{
+	char *real, *aside = NULL;
+	struct stat st, now;
+	int old, rc;
+
+	rc = open_locked(path, fd, &st);
+	if (rc || !S_ISREG(st.st_mode))
+		return rc;
+	/* Under its name still, or somebody has just taken it aside. */
+	if (stat(path, &now) < 0 || now.st_ino != st.st_ino || now.st_dev != st.st_dev)
+		return -EBUSY;
+	if (st.st_size == 0)
+		return 0;
+	real = realpath(path, NULL); /* a link stays where it is */
+	if (!real)
+		return -errno;
+	if (asprintf(&aside, "%s.1", real) < 0) {
+		free(real);
+		return -ENOMEM;
+	}
+	old = *fd;
+	*fd = -1;
+	rc = rename(real, aside) < 0 ? -errno : open_locked(real, fd, &st);
+	close(old);
+	free(aside);
+	free(real);
+	return rc;
 }
 
 static const char *why_not(int rc)
