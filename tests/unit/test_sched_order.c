@@ -307,6 +307,44 @@ static void test_slack_ends_a_quantum(void)
 	ctn_sched_free(w.s);
 }
 
+/* One that was late before the victim came waits for its quantum; one behind it that is not, and
+ * says until when it is of use, does not. */
+static void test_slack_behind_one_that_is_late(void)
+{
+	struct world w;
+	uint64_t came;
+
+	for (uint32_t behind = 0; behind < 2; behind++) {
+		make(&w, 1, true, false, NULL, 4);
+		arrive(&w, 1, 1, 1, 0);
+		run_until(&w, 4 * S);
+		arrive(&w, 2, 2, ENDLESS, 0);
+		run_until(&w, 8 * S);
+		came = w.now;
+		arrive(&w, 3, 3, ENDLESS, 0);
+		run_until(&w, w.now + S / 100);
+		arrive(&w, 0, 0, ENDLESS, 0);
+		run_until(&w, w.now + S / 100);
+		arrive(&w, 1, 1, 1, 0);
+		run_until(&w, came + 11 * S);
+		check_loads(&w, (const uint32_t[]){1, 2, 3, 0}, 4);
+		CU_ASSERT(w.loaded_at[0] > came + 9 * S);
+		if (behind)
+			arrive(&w, 4, 1, 1, 2.5);
+		CU_ASSERT_EQUAL(w.refused, 0);
+		run_until(&w, came + 16 * S);
+		CU_ASSERT(w.served_at[1] > 0);
+		if (behind) {
+			CU_ASSERT(w.dropped_at[0] >= came + 12 * S);
+			CU_ASSERT(w.served_at[4] > 0 &&
+				  w.served_at[4] <= came + 13500 * S / 1000 + STEP_NS);
+		} else {
+			CU_ASSERT(w.dropped_at[0] >= w.loaded_at[0] + 4 * LOAD_NS);
+		}
+		ctn_sched_free(w.s);
+	}
+}
+
 static void test_who_was_paused_goes_behind_those_who_wait(void)
 {
 	struct world w;
@@ -419,6 +457,7 @@ CTN_TESTS("sched_order", CTN_TEST(test_the_earliest_deadline_is_loaded_first),
 	  CTN_TEST(test_who_waits_gets_older_than_any_priority),
 	  CTN_TEST(test_a_long_queue_is_not_in_the_way_of_others),
 	  CTN_TEST(test_a_quantum_of_four_loads), CTN_TEST(test_slack_ends_a_quantum),
+	  CTN_TEST(test_slack_behind_one_that_is_late),
 	  CTN_TEST(test_who_was_paused_goes_behind_those_who_wait),
 	  CTN_TEST(test_a_pinned_model_stays), CTN_TEST(test_nothing_is_refused_for_a_guess),
 	  CTN_TEST(test_what_would_be_late_is_refused_at_once), CTN_TEST(test_when_to_come_again))

@@ -16,12 +16,14 @@
  * QUANTUM_LOADS times the seconds of its load or LEAST_QUANTUM_S, from the end of its load or the
  * arrival of the request that wants its room, whichever is later, so that at most a fifth of the
  * time goes into its loads; but no longer than that request's slack, if it had any when the
- * victim's load ended. Then it starts no more steps and is paused. A model that is not there itself
- * cannot drain, and gives what it holds: two half-loaded models never wait for each other.
+ * victim's load ended, else that of the first behind it with a deadline that had. Then it starts no
+ * more steps and is paused. A model that is not there itself cannot drain, and gives what it holds:
+ * two half-loaded models never wait for each other.
  *
  * Cost: O(h) in the models that hold something, to find the SHORT_LIST that cost least for each
  * byte when dropped whole (more, if these do not bring enough), and then as much for each part of a
- * victim, of which there are at most LEVELS. Chances are computed anew when they are CHANCE_NS old.
+ * victim, of which there are at most LEVELS; and in the queue of a model with deadlines whose first
+ * request is late. Chances are computed anew when they are CHANCE_NS old.
  */
 #include "sched/room.h"
 
@@ -165,22 +167,38 @@ static uint64_t waits_since(const struct ctn_sched *s, const struct sched_model 
 	return since;
 }
 
+/* When the load of m has to begin at the latest for its first request: the one with the least key,
+ * or, if that was late at `since_ns` already, the first of those with deadlines that were not.
+ * INT64_MAX: all were late. */
+static int64_t slack_ns(const struct ctn_sched *s, const struct sched_model *m, uint64_t since_ns)
+{
+	int64_t before = (int64_t)(1e9 * (sched_load_seconds(s, m, m->missing_bytes) + m->step_s)) -
+			 m->priority * CTN_SCHED_PATIENCE_S * 1000000000ll;
+	int64_t key = m->key_ns, late = (int64_t)since_ns + before;
+
+	if (key > late)
+		return key - before;
+	key = INT64_MAX;
+	if (m->deadlines) {
+		for (uint32_t i = m->queue.head; i != NO_REQUEST; i = s->requests[i].next) {
+			if (s->requests[i].deadline_ns && s->requests[i].key_ns > late)
+				key = CTN_MIN(key, s->requests[i].key_ns);
+		}
+	}
+	return key == INT64_MAX ? key : key - before;
+}
+
 /* When a victim that runs has had what it can have, and is paused for m. */
 static uint64_t pause_ns(const struct ctn_sched *s, const struct sched_model *v,
 			 const struct sched_model *m, uint64_t since)
 {
 	uint64_t end = CTN_MAX(v->since_ns, since) + (uint64_t)(1e9 * quantum_s(s, v));
-	int64_t slack;
 
 	if (m->queue.head == NO_REQUEST)
 		return end;
-	slack = m->key_ns + m->priority * CTN_SCHED_PATIENCE_S * 1000000000ll -
-		(int64_t)(1e9 * (sched_load_seconds(s, m, m->missing_bytes) + m->step_s));
 	/* What had no slack left when the victim came is late anyway. Where all are, each would
 	 * make way as soon as it is loaded, and none run. */
-	if (slack <= (int64_t)v->since_ns)
-		return end;
-	return CTN_MIN(end, (uint64_t)slack);
+	return CTN_MIN(end, (uint64_t)slack_ns(s, m, v->since_ns));
 }
 
 static bool may_be_victim(const struct ctn_sched *s, const struct sched_model *v,
