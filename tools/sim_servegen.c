@@ -62,7 +62,7 @@ static int read_client(struct client *c, struct ctn_err *err)
 	if (rc)
 		return rc;
 	for (size_t i = 0; i < len; i++)
-		lines += data[i] == '\n';
+		lines += data[i] == '\n' || data[i] == '\r';
 	c->windows = calloc(lines, sizeof(*c->windows));
 	if (!c->windows)
 		rc = ctn_err_set(err, -ENOMEM, "out of memory");

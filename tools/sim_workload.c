@@ -232,10 +232,13 @@ static int read_lines(const char *path, int (*line)(void *arg, char *text, struc
 	next = data + (strncmp(data, bom, 3) == 0 ? 3 : 0);
 	while (!rc && (s = strsep(&next, "\n"))) {
 		number_of_line++;
-		s[strcspn(s, "\r")] = '\0';
-		if (!s[0] || (number_of_line == 1 && is_header(s)))
-			continue;
-		rc = line(arg, s, err);
+		len = strlen(s);
+		if (len && s[len - 1] == '\r')
+			s[len - 1] = '\0';
+		if (strchr(s, '\r')) /* what follows would be left out */
+			rc = ctn_err_set(err, -EINVAL, "expected lines that end in a line feed");
+		else if (s[0] && !(number_of_line == 1 && is_header(s)))
+			rc = line(arg, s, err);
 		if (rc)
 			ctn_err_prefix(err, "%s:%u", path, number_of_line);
 	}

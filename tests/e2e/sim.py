@@ -265,6 +265,9 @@ def lines_of_a_trace_are_taken_or_refused_by_number():
             (b"0,0\n\n\nx,0\n", ":4:"),
             (b"0,-18446744073709551615\n", ":1:"),
             (b"0,0\n1,0\n\0\n2,0\n", "NUL"),
+            (b"0,0,9\r1,0,9\r2,0,9\r", ":1:"),
+            (b"seconds,model\r\n0,0\r1,1\r\n", ":2:"),
+            (b"seconds,model\r0,0\r1,1\r", ":1:"),
         ):
             with open(path, "wb") as f:
                 f.write(text)
@@ -274,6 +277,20 @@ def lines_of_a_trace_are_taken_or_refused_by_number():
                 equal(json.loads(run.stdout)["policies"]["lru"]["requests"], what, text)
             else:
                 check(run.returncode > 0 and what in run.stderr, text, run.stderr)
+
+
+@test
+def clients_of_any_line_end():
+    """Windows are counted as they are split."""
+    with tempfile.TemporaryDirectory() as folder:
+        counts = []
+        for end in ("\n", "\r\n", "\r"):
+            with open(os.path.join(folder, "chunk-0.csv"), "w", encoding="utf-8", newline="") as f:
+                f.write("".join(f"{i},1,1,Gamma,1,1{end}" for i in range(5000)))
+            run = tool("sim", "--workload", f"servegen:{folder},rate=0.1", "--resident", "1", "--policy", "lru", "--json")
+            equal(run.returncode, 0, f"{end!r}: {run.stderr}; status")
+            counts.append(json.loads(run.stdout)["policies"]["lru"]["requests"])
+        check(counts[0] > 0 and counts == counts[:1] * 3, counts)
 
 
 @test
