@@ -169,7 +169,7 @@ void computron_pool_get(struct computron_pool *pool)
 
 /**
  * computron_pool_put() - one reference less
- * @pool: the pool; its memory is free when this was the last
+ * @pool: the pool; when this was the last its memory is free, as soon as nobody maps it
  *
  * Context: process, may sleep.
  */

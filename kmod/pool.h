@@ -5,6 +5,7 @@
  * Locks, outermost first:
  *   computron_pools_mutex   making and ending pools; sleeps
  *   file->lock              what one file holds (leases, hot ranges); sleeps
+ *   lingering_mutex         pools that ended and are mapped still (pool.c); sleeps
  *   computron_pools_lock    the list of pools; spins
  *   pool->frames.lock       frames and events of one pool; spins
  * Memory is populated, surveyed and given back with none of the last two held. User memory is

@@ -37,7 +37,7 @@ const struct ctn_option_def ctn_option_defs[] = {
 	{"policy", "NAME", "of the scheduler: default or lru (default: default)", STRING(policy)},
 	{"decision-log", "FILE",
 	 "all that the scheduler is told and decides, as JSON lines; computron sim --replay reads "
-	 "it",
+	 "it; what FILE had is kept as FILE.1",
 	 STRING(decision_log)},
 	{"max-queue", "N", "unfinished requests a model may have (default: 256)",
 	 STRING(max_queue)},
