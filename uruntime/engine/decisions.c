@@ -250,7 +250,12 @@ static int open_file(const char *path, int *fd)
 	}
 	old = *fd;
 	*fd = -1;
-	rc = rename(real, aside) < 0 ? -errno : open_locked(real, fd, &st);
+	rc = rename(real, aside) < 0 ? -errno : 0;
+	if (rc)
+		ctn_error("decision log %s: what is there cannot be kept as %s: %s", path, aside,
+			  strerror(-rc));
+	else
+		rc = open_locked(real, fd, &st);
 	close(old);
 	free(aside);
 	free(real);
