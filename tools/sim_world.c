@@ -343,7 +343,8 @@ static void run(struct sim_world *w)
 			w->rc = ctn_err_set(w->err, -ERANGE,
 					    "%u requests still wait after %.0f s, when the virtual "
 					    "clock ends",
-					    w->slot_count - w->free_slot_count, LAST_NS / 1e9);
+					    w->slot_count - w->free_slot_count,
+					    (double)LAST_NS / 1e9);
 	}
 }
 
