@@ -14,7 +14,7 @@
 #   make bench           stage beside fio on a disk made of memory (as root)
 #   make bench-swap      the bars of switches, uplinks and first tokens (five minutes, alone on the machine)
 #   make check-kmod      the module on real kernels in QEMU (more in tests/kmod/kmod.mk)
-#   make sim-report      the scheduler against its bars: tools/sim-report.md
+#   make sim-report      the scheduler against its bars: tools/sim-report.md (TRACES=DIR holds servegen)
 #   make lint            formatting, folder arrows, length of files, scripts
 #   make kmod           computron.ko in kmod/ (KDIR=/lib/modules/RELEASE/build picks the kernel)
 #   make dkms-install   its sources to /usr/src, for dkms to build (DESTDIR=)
@@ -187,7 +187,7 @@ lint:
 .PHONY: sim-report
 sim-report:
 	$(SUB) VARIANT=release all
-	tools/sim-report --build $(BUILD_ROOT) --svg tools/sim-report.svg >tools/sim-report.md.new; \
+	tools/sim-report --build $(BUILD_ROOT) $(if $(TRACES),--traces $(TRACES)) --svg tools/sim-report.svg >tools/sim-report.md.new; \
 		rc=$$?; mv tools/sim-report.md.new tools/sim-report.md; exit $$rc
 
 JOBS ?= $(shell nproc)

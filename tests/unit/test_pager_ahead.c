@@ -6,15 +6,6 @@
 #include <errno.h>
 #include <unistd.h>
 
-static uint64_t model_bytes(const struct ctn_plan *plan)
-{
-	uint64_t bytes = 0;
-
-	for (uint32_t i = 0; i < plan->part_count; i++)
-		bytes += file_bytes(plan, i);
-	return bytes;
-}
-
 /* What the pool should charge for all parts. */
 static uint64_t charged_bytes(const struct ctn_plan *plan)
 {
@@ -149,17 +140,12 @@ static void test_a_load_joins_what_is_on_its_way(void)
 /* By their manifests: the tuned model reads what differs, and waits for the rest. */
 static void test_a_load_of_another_awaits_equal_parts(void)
 {
-	char *dir = big_folder(), *tuned;
 	struct ctn_err err = {0};
 	uint64_t read, charged;
+	char *dir, *tuned;
 	struct rig rig;
 
-	write_manifest(dir);
-	tuned = tuned_folder(dir, 5);
-	write_manifest(tuned);
-	rig_open(&rig, "host,mem=512M", "plain", 128 * CTN_MIB);
-	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, dir, 1, 1, &err), 0);
-	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, tuned, 1, 1, &err), 1);
+	rig_open_tuned(&rig, &dir, &tuned);
 	differing(rig.plan[0], rig.plan[1], &read, &charged);
 	CU_ASSERT_EQUAL(ctn_pager_stage_ahead(rig.pager, 0, UINT64_MAX), 0);
 	CU_ASSERT_EQUAL(ctn_pager_load(rig.pager, 1, 1, &err), 0);

@@ -58,20 +58,14 @@ static void test_a_tuned_model_shares_the_rest_unread(void)
 static void test_equal_parts_on_their_way_are_awaited(void)
 {
 	struct ctn_pager_move_stats moves;
-	uint64_t read, charged, all = 0;
-	char *dir = big_folder(), *tuned;
 	struct ctn_err err = {0};
+	uint64_t read, charged, all;
+	char *dir, *tuned;
 	struct rig rig;
 
-	write_manifest(dir);
-	tuned = tuned_folder(dir, 5);
-	write_manifest(tuned);
-	rig_open(&rig, "host,mem=512M", "plain", 128 * CTN_MIB);
-	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, dir, 1, 1, &err), 0);
-	CU_ASSERT_EQUAL_FATAL(rig_add(&rig, tuned, 1, 1, &err), 1);
+	rig_open_tuned(&rig, &dir, &tuned);
 	differing(rig.plan[0], rig.plan[1], &read, &charged);
-	for (uint32_t i = 0; i < rig.plan[0]->part_count; i++)
-		all += file_bytes(rig.plan[0], i);
+	all = model_bytes(rig.plan[0]);
 	CU_ASSERT_EQUAL(ctn_pager_load(rig.pager, 0, 1, &err), 0);
 	CU_ASSERT_EQUAL(ctn_pager_load(rig.pager, 1, 2, &err), 0);
 	CU_ASSERT_FATAL(settle(&rig));

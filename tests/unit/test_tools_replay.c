@@ -235,6 +235,23 @@ static void expect_service_without_log(const char *path)
 	rig_close(&rig);
 }
 
+/* What is there cannot be kept: it is not written over either. */
+static void test_a_log_that_cannot_be_kept_stays(void)
+{
+	char path[PATH_MAX], before[PATH_MAX + 2];
+	struct ctn_err err = {0};
+	struct ctn_replay r;
+
+	snprintf(path, sizeof(path), "%s/kept", ctn_test_tmpdir());
+	snprintf(before, sizeof(before), "%s.1", path);
+	CU_ASSERT_EQUAL_FATAL(mkdir(before, 0700), 0);
+	write_log(path);
+	expect_service_without_log(path);
+	CU_ASSERT_EQUAL_FATAL(ctn_sim_replay(path, &r, &err), 0);
+	CU_ASSERT(r.whole);
+	ctn_sim_replay_free(&r);
+}
+
 static void test_a_log_that_cannot_be_written_stops_nothing(void)
 {
 	expect_service_without_log("/dev/full");
@@ -323,7 +340,7 @@ static void test_what_was_foretold_is_counted(void)
 CTN_TESTS("tools_replay", CTN_TEST(test_the_same_is_decided_again),
 	  CTN_TEST(test_another_decision_is_found),
 	  CTN_TEST(test_half_a_log_is_decided_again_as_far_as_it_goes),
-	  CTN_TEST(test_the_log_before_is_kept),
+	  CTN_TEST(test_the_log_before_is_kept), CTN_TEST(test_a_log_that_cannot_be_kept_stays),
 	  CTN_TEST(test_a_log_that_cannot_be_written_stops_nothing),
 	  CTN_TEST(test_a_log_without_a_reader_stops_nothing), CTN_TEST(test_a_log_is_one_daemons),
 	  CTN_TEST(test_what_was_foretold_is_counted))

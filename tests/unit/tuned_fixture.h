@@ -66,6 +66,30 @@ static inline uint64_t file_bytes(const struct ctn_plan *plan, uint32_t part)
 	return bytes;
 }
 
+static inline uint64_t model_bytes(const struct ctn_plan *plan)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < plan->part_count; i++)
+		bytes += file_bytes(plan, i);
+	return bytes;
+}
+
+/* The model and its tuned one, 0 and 1, with manifests, in a pool that has room for both. The
+ * caller frees the two paths. */
+static inline void rig_open_tuned(struct rig *rig, char **dir, char **tuned)
+{
+	struct ctn_err err = {0};
+
+	*dir = big_folder();
+	write_manifest(*dir);
+	*tuned = tuned_folder(*dir, 5);
+	write_manifest(*tuned);
+	rig_open(rig, "host,mem=512M", "plain", 128 * CTN_MIB);
+	CU_ASSERT_EQUAL_FATAL(rig_add(rig, *dir, 1, 1, &err), 0);
+	CU_ASSERT_EQUAL_FATAL(rig_add(rig, *tuned, 1, 1, &err), 1);
+}
+
 /* What a model reads and takes of the pool for the parts that differ, by the plan alone. */
 static inline void differing(const struct ctn_plan *a, const struct ctn_plan *b, uint64_t *read,
 			     uint64_t *charged)
